@@ -38,12 +38,15 @@ def _all_finite(value: Any, least: float = -math.inf) -> bool:
 
 
 def _is_range(value: Any) -> bool:
-    pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(_all_finite, value))
-    return value is None or (pair and bool(np.all(np.less(*value))))
+    try:  # arrays may not fit each other
+        low, high = map(np.asarray, value)
+        return _all_finite(low) and _all_finite(high) and bool((low < high).all())
+    except (TypeError, ValueError):
+        return False
 
 
 SIZE = Rule("a number of at least 0, or an array of them", partial(_all_finite, least=0))
-RANGE = Rule("None or (low, high)", _is_range)
+RANGE = Rule("None or (low, high)", lambda value: value is None or _is_range(value))
 MASK = Rule("None or an array of bool", lambda mask: mask is None or np.asarray(mask).dtype == bool)
 
 

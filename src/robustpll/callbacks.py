@@ -14,6 +14,8 @@ True
 """
 
 import csv
+import math
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,7 @@ from robustpll.errors import InputError
 
 __all__ = ["CSVLogger", "Checkpoint", "EpochState", "TensorBoard"]
 
-COLUMNS = ("training", "epoch", "loss", "covering_rate", "seconds")
-HEADER = ",".join(COLUMNS)
+HEADER = "training,epoch,loss,covering_rate,seconds"
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,22 @@ class CSVLogger:
         rate = "" if state.covering_rate is None else f"{state.covering_rate.mean():.6g}"
         numbers = (f"{state.loss.mean():.6g}", rate, f"{state.seconds:.3f}")
         with path.open("a", newline="", encoding="utf-8") as file:  # closed, so a crash loses none
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([COLUMNS] if is_new else [])
-            writer.writerow((state.title, state.epoch, *numbers))
+            file.write(f"{HEADER}\n" if is_new else "")
+            csv.writer(file, lineterminator="\n").writerow((state.title, state.epoch, *numbers))
 
     def _cut(self, path: Path, state: EpochState) -> None:
         """Drop the last lines if they are of this training, and not before this epoch."""
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         count = len(lines)
+        # Epochs rise within a training. One that begins anew did not reach its last epoch.
+        following = state.epochs if state.epoch == 1 else math.inf
         while count > 1:
             title, epoch, *_ = [*next(csv.reader([lines[count - 1]])), "", ""]
-            is_repeated = title == state.title and epoch.isdecimal() and int(epoch) >= state.epoch
-            if not is_repeated and lines[count - 1].endswith("\n"):
+            number = int(epoch) if epoch.isdecimal() else 0
+            is_whole = lines[count - 1].endswith("\n")  # else a crash cut it off
+            if is_whole and not (title == state.title and state.epoch <= number < following):
                 break
+            following = number if is_whole else following
             count -= 1
         if count < len(lines):
             write_whole(path, "".join(lines[:count]).encode())
@@ -104,16 +108,21 @@ class TensorBoard:
                 "'robustpll[tensorboard]', or use CSVLogger."
             ) from error
         self.folder = folder
-        self._writers: dict[str, Any] = {}  # by title; each has a thread
+        writers = self._writers = dict[str, tuple[Any, int]]()  # by title, with the last epoch
+        # Each writer has a thread.
+        weakref.finalize(self, lambda: [writer.close() for writer, _ in writers.values()])
 
     def on_epoch_end(self, state: EpochState) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        if state.title not in self._writers:
-            repeated = state.epoch if state.resumed else None
-            folder = Path(self.folder) / state.title
-            self._writers[state.title] = SummaryWriter(str(folder), purge_step=repeated)
-        writer = self._writers[state.title]
+        writer, last = self._writers.get(state.title, (None, 0))
+        # A fit that is resumed repeats epochs, maybe in the process that began it.
+        if writer is None or (state.resumed and state.epoch != last + 1):
+            if writer is not None:
+                writer.close()
+            folder, purged = Path(self.folder) / state.title, state.epoch if state.resumed else None
+            writer = SummaryWriter(str(folder), purge_step=purged)
+        self._writers[state.title] = writer, state.epoch
         writer.add_scalar("loss", state.loss.mean(), state.epoch)
         if state.covering_rate is not None:
             writer.add_scalar("covering rate", state.covering_rate.mean(), state.epoch)

@@ -289,7 +289,12 @@ def test_square_finds_the_pixel_that_matters(shape: tuple[int, ...]) -> None:
 
 
 WRONG: dict[str, list[Any]] = {"epsilon": [-0.1, np.nan, "a", [0.1, -0.1]], "labels": ["best"]}
-WRONG |= {"clip": [(1, 0), 3, (0, "a")], "fixed": [[0.5]], "steps": [0], "joint": [1]}
+WRONG |= {
+    "clip": [(1, 0), 3, (0, "a"), (0, 1, 2), ([0, 0], [1, 1, 1])],
+    "fixed": [[0.5]],
+    "steps": [0],
+    "joint": [1],
+}
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, v) for name in WRONG for v in WRONG[name]])

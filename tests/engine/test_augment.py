@@ -185,8 +185,30 @@ def test_training_with_views_is_the_same_alone_and_in_a_bundle(
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_change_of_ones_own_must_keep_the_shape(digits: Any) -> None:
-    model = PLLClassifier(Proden(epochs=1, augment=lambda x: x[:, :4]), random_state=0)
+@pytest.mark.parametrize(
+    ("change", "returned"),
+    [
+        (lambda x: x[:, :4], r"\(40, 4, 8"),
+        (lambda x: None, "None"),
+        (lambda x: x.numpy(), "ndarray"),
+    ],
+    ids=["shape", "nothing", "array"],
+)
+def test_a_change_of_ones_own_must_return_a_tensor_of_the_shape(
+    change: Any, returned: str, digits: Any
+) -> None:
+    model = PLLClassifier(Proden(epochs=1, augment=change), random_state=0)
     rows = digits[0][:40].reshape(-1, 8, 8)
-    with pytest.raises(InputError, match=r"shape \(40, 8, 8\) that it got; it returned \(40, 4, 8"):
+    with pytest.raises(
+        InputError, match=rf"shape \(40, 8, 8\) that it got; it returned {returned}"
+    ):
         model.fit(rows, digits[2][:40])
+
+
+def test_a_change_of_ones_own_may_be_computed_in_float64(digits: Any) -> None:
+    rows, labels = digits[0][:40].reshape(-1, 8, 8), digits[2][:40]
+    losses = [
+        PLLClassifier(Proden(epochs=1, augment=change), random_state=0).fit(rows, labels).history_
+        for change in (lambda x: x / 2, lambda x: x.double() / 2)
+    ]
+    np.testing.assert_array_equal(losses[0]["loss"], losses[1]["loss"])

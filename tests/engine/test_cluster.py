@@ -99,7 +99,7 @@ def close(first: Any, second: Any) -> None:
     "method",
     [
         Proden(epochs=3, members=3),
-        RobustPllEns(epochs=3),
+        RobustPllEns(epochs=3, network="auto"),
         CroSel(epochs=3),  # whose two networks learn from each other
         Proden(epochs=3, members=2, network="lenet"),
     ],

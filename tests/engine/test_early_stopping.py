@@ -11,6 +11,7 @@ from torch import nn
 from robustpll import METHODS, InputError, PLLClassifier, load
 from robustpll.engine.data import Task
 from robustpll.engine.layers import tensors_of
+from robustpll.engine.predict import Networks
 from robustpll.engine.train import Training, train
 from robustpll.estimator.fitting import validation_split
 from robustpll.methods import Proden, RobustPll, RobustPllAt
@@ -62,7 +63,7 @@ def test_a_watched_training_goes_as_any_other_and_alone_as_in_a_bundle(
     assert torch.equal(watched.label_weights[0], bundle.label_weights[1])
     first, second = bundle.part(slice(0, 1)), bundle.part(slice(1, 2))
     assert torch.equal(rates, second.history.covering_rate)  # of each member
-    both = first.followed_by(second)
+    both = Networks.of_parts([first, second], method)
     assert torch.equal(both.history.covering_rate, bundle.history.covering_rate)
 
 

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
 from robustpll.engine.data import Rows
-from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack
+from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack, steady_statistics
 from robustpll.engine.networks import (
     CONVOLUTIONAL,
     NETWORK_NAMES,
@@ -45,6 +45,20 @@ def built(network: object, shape: tuple[int, ...], k: int = 7) -> nn.Module:
 
 
 # Layers
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_steady_statistics_do_not_count_passes(momentum: float | None) -> None:
+    """With momentum None, running statistics are means over all batches that count."""
+    norms = [nn.BatchNorm1d(INPUTS, momentum=momentum).double() for _ in range(2)]
+    for batch in batches(4):
+        for norm, passes in zip(norms, (0, 3), strict=True):
+            with steady_statistics(norm):
+                for _ in range(passes):
+                    norm(100 * batch[0])
+            norm(batch[0])
+    for name in ("running_mean", "running_var"):
+        assert torch.equal(norms[0].get_buffer(name), norms[1].get_buffer(name))
 
 
 def test_linear_and_norm_train_and_evaluate_as_torch_does() -> None:

@@ -20,6 +20,9 @@ METHODS = {
     "proden": Proden(epochs=2),
     "ensemble": ProdenEns(epochs=1, members=2),
     "lenet": Proden(epochs=1, network="lenet"),
+    "auto": RobustPll.stacked(
+        [RobustPll(epochs=1, network="auto", kl_ceiling=float(c)) for c in range(5)]
+    ),
     "joined": RobustPll.stacked([RobustPll(epochs=2, kl_ceiling=float(c)) for c in range(5)]),
 }
 
@@ -37,6 +40,9 @@ def random_task(models: int, rows: int, features: int, **options: Any) -> Task:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(name: str, task_of: Any) -> None:
     method, task = METHODS[name], task_of(*range(5), rows=150, shape=(8, 8))
+    if name == "auto":
+        pictures = torch.linspace(0, 1, 150 * 256, dtype=torch.float64).view(150, 16, 16)
+        task = replace(task, rows=Rows.of(pictures, torch.arange(150).expand(5, -1)))
     whole = train(method, task)
 
     def small_device(self: Training, indices: torch.Tensor, stage: int) -> None:
@@ -54,6 +60,8 @@ def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(name: str, task
     assert torch.equal(halved.history.loss, whole.history.loss)
     assert torch.equal(halved.predict(task.rows).belief, whole.predict(task.rows).belief)
     assert halved.seeds == whole.seeds
+    assert halved.method == whole.method
+    assert halved.method.network != "auto"  # model files name the network that was trained
 
 
 def test_one_run_that_does_not_fit_is_an_error(task_of: Any) -> None:

@@ -2,9 +2,11 @@
 
 import copy
 import csv
+import gc
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -178,6 +180,25 @@ def test_a_resumed_fit_replaces_the_lines_that_it_repeats(torn: str, tmp_path: P
     assert lines == [("Proden", "3"), ("Other", "1"), *(("Proden", str(e)) for e in range(1, 5))]
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_fit_that_is_resumed_at_its_start_keeps_the_lines_of_an_earlier_fit(
+    last: int, tmp_path: Path
+) -> None:
+    log = CSVLogger(tmp_path / "log.csv")
+    model = PLLClassifier(Proden(epochs=3), callbacks=[log], random_state=0).fit(X, LABELS)
+
+    def fail(state: EpochState) -> None:
+        raise RuntimeError
+
+    failing = SimpleNamespace(on_epoch_end=fail)
+    model.set_params(checkpoint=tmp_path / "state", callbacks=[log, failing][1 - last :])
+    with pytest.raises(RuntimeError):  # before the first checkpoint
+        model.fit(X, LABELS)
+    assert len(read(tmp_path / "log.csv")) == 3 + last
+    model.set_params(callbacks=[log]).fit(X, LABELS, resume=tmp_path / "state")
+    assert [line["epoch"] for line in read(tmp_path / "log.csv")] == ["1", "2", "3"] * 2
+
+
 def test_a_log_replaces_no_other_file(tmp_path: Path) -> None:
     path = tmp_path / "thesis.tex"
     path.write_text("mine")
@@ -203,6 +224,38 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
         np.testing.assert_allclose(written, model.history_[values], rtol=1e-5)
     copies = (clone(model).callbacks[0], copy.deepcopy(board), pickle.loads(pickle.dumps(board)))
     assert all(one.folder == tmp_path for one in copies)  # though a writer has a thread
+
+
+def test_tensorboard_shows_an_epoch_once_if_the_fit_was_interrupted(tmp_path: Path) -> None:
+    accumulators: Any = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+
+    def fail(state: EpochState) -> None:
+        if state.epoch == 2:
+            raise KeyboardInterrupt
+
+    board, failing = TensorBoard(tmp_path / "runs"), SimpleNamespace(on_epoch_end=fail)
+    model = PLLClassifier(Proden(epochs=3), callbacks=[board, failing], random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(checkpoint=tmp_path / "state").fit(X, LABELS)
+    model.set_params(callbacks=[board]).fit(X, LABELS, resume=tmp_path / "state")
+    events = accumulators.EventAccumulator(str(tmp_path / "runs" / "Proden"))
+    events.Reload()
+    assert [scalar.step for scalar in events.Scalars("loss")] == [1, 2, 3]
+
+
+def test_a_board_that_is_gone_has_no_thread(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    before = {*threading.enumerate()}
+    board = TensorBoard(tmp_path)
+    model = PLLClassifier(Proden(epochs=1), callbacks=[board], random_state=0).fit(X, LABELS)
+    threads = {*threading.enumerate()} - before
+    assert threads
+    model.set_params(callbacks=[])
+    del board
+    gc.collect()
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_without_tensorboard_a_sentence_says_what_to_install() -> None:

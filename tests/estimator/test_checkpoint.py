@@ -187,7 +187,8 @@ def test_a_checkpoint_is_written_as_often_as_asked(tmp_path: Path) -> None:
         interrupted("Proden", Checkpoint(path, **options))  # after 4 epochs
         states: list[EpochState] = []
         listening = SimpleNamespace(on_epoch_end=states.append)
-        fit(CASES["Proden"][0]().set_params(callbacks=[listening]), resume=path)
+        once = Checkpoint(path, **options)
+        fit(CASES["Proden"][0]().set_params(callbacks=[listening], checkpoint=once), resume=once)
         assert [state.epoch for state in states] == [*range(4 if number == 0 else 1, 7)]
     for wrong in ({"epochs": 0}, {"minutes": 0}, {"minutes": "1"}, {"path": 3}, {"path": ""}):
         with pytest.raises(InputError, match=f"'{next(iter(wrong))}' of Checkpoint must be"):

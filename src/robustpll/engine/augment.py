@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustpll.engine.layers import seeded
-from robustpll.engine.networks import CONVOLUTIONAL, Network, Shape
+from robustpll.engine.networks import MODERN, Network, Shape
 from robustpll.engine.random import Draws, seed_of
 from robustpll.errors import SHARE, InputError, Rule, check_fields
 
@@ -132,7 +132,6 @@ def _toned(x: Tensor, amounts: Tensor, *, colour: bool) -> Tensor:
     return torch.where(posterize != 0, (x * levels).floor() / levels, x)
 
 
-FORMER = {"lenet", "resnet"}  # networks of version 0.1
 RECIPES: Mapping[str, Augmentation] = {
     "weak": Augmentation(),
     "strong": Augmentation(operations=2, cutout=0.5),
@@ -160,9 +159,8 @@ class Views:
         "auto" changes pictures if the method compares views or the network is convolutional, but
         for those of version 0.1, whose results stay.
         """
-        is_new = isinstance(network, str) and network in CONVOLUTIONAL.keys() - FORMER
-        rich = bool(names) or is_new
-        if len(shape) < 2 or augment is None or (augment == "auto" and not rich):
+        is_rich = bool(names) or (isinstance(network, str) and network in MODERN)
+        if len(shape) < 2 or augment is None or (augment == "auto" and not is_rich):
             return None
         recipes: dict[str, Any] = {
             name: RECIPES[name.rstrip("2") if augment == "auto" else augment]
@@ -194,10 +192,12 @@ class Views:
         views = []
         for seed, rows in zip(drawn, x, strict=True):
             with seeded(seed_of(seed, name), x.device):
-                views.append(self.recipes[name](rows.clone()))
-            if views[-1].shape != rows.shape:
+                view = self.recipes[name](rows.clone())
+            if not isinstance(view, Tensor) or view.shape != rows.shape:
+                returned = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
                 raise InputError(
-                    f"augment must return pictures of the shape {tuple(rows.shape)} that it got; "
-                    f"it returned {tuple(views[-1].shape)}."
+                    f"augment must return a tensor of the shape {tuple(rows.shape)} that it got; "
+                    f"it returned {returned}."
                 )
+            views.append(view.to(rows))
         return torch.stack(views)

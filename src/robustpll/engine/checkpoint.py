@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from robustpll._files import write_whole
 from robustpll.engine.history import EpochState, History, is_stopped, set_within
-from robustpll.engine.layers import Stack
+from robustpll.engine.layers import stacks_of
 from robustpll.errors import AT_LEAST_1, InputError, Rule, check_fields, is_number, some_of
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class Checkpoint:
         check_fields(self)
 
 
+def _options(path: Any) -> Checkpoint:
+    return path if isinstance(path, Checkpoint) else Checkpoint(path)
+
+
 @dataclass
 class Session:
     """The checkpoint of one fit: a folder with a description and a file for each training."""
@@ -79,13 +83,12 @@ class Session:
         """Check the folders that a user named; None without a checkpoint."""
         if checkpoint is None and resume is None:
             return None
-        path = resume if checkpoint is None else checkpoint
-        options = path if isinstance(path, Checkpoint) else Checkpoint(path)
+        options = _options(resume if checkpoint is None else checkpoint)
         folder = Path(options.path)
         if resume is None:
             _refuse_used(folder)
             return cls(options, None)
-        resume = Path(Checkpoint(resume).path)
+        resume = Path(_options(resume).path)
         if resume.resolve() != folder.resolve():
             raise InputError(
                 f"resume={str(resume)!r} must be the folder that checkpoint names, "
@@ -256,9 +259,6 @@ class Keeper:
         named = {f"generator.{number}": one for number, one in enumerate(draws.generators)}
         return named | ({} if draws.in_step is None else {"generator.step": draws.in_step})
 
-    def _stacks(self) -> list[Stack]:
-        return [part for part in self.net.modules() if isinstance(part, Stack)]
-
     def _write(self, epoch: int, *, stop: bool) -> None:
         from safetensors.torch import save
 
@@ -273,7 +273,7 @@ class Keeper:
             "training": self.training.method.title,
             "epoch": epoch + 1,
             "stopped": stop,
-            "calls": [stack.calls for stack in self._stacks()],
+            "calls": [stack.calls for stack in stacks_of(self.net)],
             "step": 0 if self.schedule is None else self.schedule.step,
             "seconds": self._seconds,
         }
@@ -303,7 +303,7 @@ class Keeper:
         losses, rates = ([] if v is None else [*v.to(device)] for v in history.values())
         self.history.losses, self.history.covering_rates = losses, rates
         self.began = time.monotonic() - about["seconds"]
-        for stack, calls in zip(self._stacks(), about["calls"], strict=True):
+        for stack, calls in zip(stacks_of(self.net), about["calls"], strict=True):
             stack.calls = calls
         if self.schedule is not None:
             self.schedule.step = about["step"]

@@ -3,14 +3,13 @@
 Every process draws the batches of one process, and computes its own rows of each of them.
 """
 
-import copy
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,8 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from robustpll.engine.data import Feed, Task
 from robustpll.engine.history import set_within
-from robustpll.engine.layers import BatchNorm, Stack
-from robustpll.engine.predict import Networks, fused
+from robustpll.engine.layers import BatchNorm, stacks_of
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
 
@@ -128,33 +126,6 @@ def same_seed(seed: int) -> int:
     return int(shared)
 
 
-def train_singly(
-    method: "DeepMethod",
-    task: Task,
-    validation: Task | None,
-    train_one: Callable[["DeepMethod", Task, Task | None], Networks],
-) -> Networks:
-    """Train one model after another, each by all processes.
-
-    Models in a bundle have different orders of rows, so they would need different numbers of rows
-    from a process. Each model is the same as in a bundle.
-    """
-    members, models = method.members, []
-    task, validation = task.repeated(members), validation and validation.repeated(members)
-    for model in range(task.models):
-        one, single = slice(model, model + 1), copy.copy(method)
-        object.__setattr__(single, "members", 1)
-        for name in method.number_names():
-            values = method.per_member(name)
-            object.__setattr__(single, name, values[model % len(values)])
-        models.append(train_one(single, task.part(one), validation and validation.part(one)))
-    networks = reduce(Networks.followed_by, models)
-    weights = torch.unflatten(networks.label_weights, 0, (-1, members)).mean(1)
-    opinion = fused(networks.opinion, members)
-    method = replace(method, network=networks.method.network)  # a name instead of "auto"
-    return replace(networks, method=method, label_weights=weights, opinion=opinion)
-
-
 class Sum(torch.autograd.Function):
     """The sum of a tensor over processes; so is its gradient, that of the sum of all losses."""
 
@@ -200,9 +171,8 @@ class Shard:
     def parallel(self, net: nn.Module) -> nn.Module:
         """Return the network with gradients averaged; each process draws its own numbers in it."""
         may_skip = False  # a user's network may have parameters that a step does not use
-        for part in net.modules():
-            if isinstance(part, Stack):
-                part.seeds, may_skip = self.own_seeds(part.seeds), part.random
+        for stack in stacks_of(net):
+            stack.seeds, may_skip = self.own_seeds(stack.seeds), stack.random
         # Buffers are equal already: see `whole_batch_norms`.
         names = signature(DistributedDataParallel).parameters.keys()
         sync = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from robustpll.engine.augment import Views
-from robustpll.engine.layers import Stack, pass_through
+from robustpll.engine.layers import Stack, pass_through, stacks_of
 from robustpll.engine.random import seed_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SAVES_PER_PICTURE = 2.5e-6  # the same for each view of a picture, in copies of 
 def step_of(training: "Training") -> Callable[[Tensor, int], None]:
     """Return a function of positions (M, b) and a stage: a step, captured on CUDA."""
     # User modules are not captured, because they may draw from torch's global generator.
-    foreign = any(stack.random for stack in stacks_of(training))
+    foreign = any(stack.random for stack in stacks_of(training.net))
     foreign = foreign or (training.views is not None and training.views.is_foreign)
     on_cuda = training.task.prior.device.type == "cuda"
     alone = training.shard is None  # processes wait for each other within a step
@@ -46,15 +46,10 @@ def pays_back(training: "Training") -> bool:
     method, task = training.method, training.task
     steps, saved = len(task) / method.batch_size, COMPILE_SAVES_PER_MODEL * task.models
     saved += COMPILE_SAVES
-    if stacks_of(training):
+    if stacks_of(training.net):
         saved = SAVES_PER_PICTURE * method.batch_size * max(1, len(method.views)) * task.models
     enough = method.total_epochs * steps * saved > COMPILE_COST
     return task.prior.dtype == torch.float32 and enough
-
-
-def stacks_of(training: "Training") -> list[Stack]:
-    """Return the parts of the network that are copies of a module."""
-    return [part for part in training.net.modules() if isinstance(part, Stack)]
 
 
 class CapturedStep:
@@ -68,10 +63,10 @@ class CapturedStep:
         seed = seed_of(*training.task.seeds, training.method.name, "captured step")
         training.draws.in_step = torch.Generator(device).manual_seed(seed)
         training.fast_adam = pays_back(training)
-        self.stacks = stacks_of(training) if training.fast_adam else []
         # M copies of a module would be M times as much code to compile: each is compiled alone.
-        whole = training.method.compilable and not stacks_of(training)
-        self.compiled = training.fast_adam and whole
+        stacks = stacks_of(training.net)
+        self.stacks = stacks if training.fast_adam else []
+        self.compiled = training.fast_adam and training.method.compilable and not stacks
 
     def __call__(self, indices: Tensor, stage: int) -> None:
         key = (stage, indices.shape[1])

@@ -146,6 +146,11 @@ class Stack(nn.Module):
         return logits
 
 
+def stacks_of(net: nn.Module) -> list[Stack]:
+    """Return the parts of a network that are copies of a module."""
+    return [part for part in net.modules() if isinstance(part, Stack)]
+
+
 def pass_through(module: nn.Module, rows: Tensor) -> Any:
     """Return the module's outputs; compiled, modules of one kind share the code."""
     return module(rows)
@@ -261,6 +266,9 @@ def steady_statistics(net: nn.Module) -> Iterator[None]:
     """Keep the running statistics of BatchNorm unchanged by passes in training mode."""
     norms: list[Any] = [part for part in net.modules() if hasattr(part, "running_mean")]
     momenta = [norm.momentum for norm in norms]
+    # Without a momentum, statistics are means over all batches, which are counted.
+    counts = [norm.num_batches_tracked for norm in norms if norm.momentum is None]
+    counts = [(count, count.clone()) for count in counts if count is not None]
     for norm in norms:
         norm.momentum = 0.0
     try:
@@ -268,6 +276,8 @@ def steady_statistics(net: nn.Module) -> Iterator[None]:
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
+        for count, before in counts:
+            count.copy_(before)
 
 
 @contextmanager

@@ -243,6 +243,7 @@ CONVOLUTIONAL: dict[str, Callable[[Shape, int], nn.Module]] = {
     "resnet18": resnet18,
     "wide_resnet": wide_resnet,
 }
+MODERN = CONVOLUTIONAL.keys() - {"lenet", "resnet"}  # newer than version 0.1
 NETWORK_NAMES = ("auto", *WITH_MODEL_AXIS, *CONVOLUTIONAL)
 
 

@@ -5,6 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -90,15 +91,20 @@ class Networks(Fitted):
     opinion: Opinion
     history: History
 
-    def followed_by(self, other: Self) -> Self:
-        """Join the runs of both, this one's first."""
-        return replace(
-            self,
-            net=joined([self.net, other.net]),
-            seeds=self.seeds + other.seeds,
-            label_weights=torch.cat([self.label_weights, other.label_weights]),
-            opinion=each_part(lambda *parts: torch.cat(parts), self.opinion, other.opinion),
-            history=self.history.beside(other.history),
+    @classmethod
+    def of_parts(cls, parts: Sequence[Self], method: "DeepMethod", members: int = 1) -> Self:
+        """Join the runs of all parts, in order; every `members` runs are one run of the method."""
+        if method.network == "auto":  # models on other devices have other networks
+            method = method.changed(network=parts[0].method.network)
+        opinion = each_part(lambda *several: torch.cat(several), *(part.opinion for part in parts))
+        weights = torch.cat([part.label_weights for part in parts])
+        return cls(
+            method,
+            joined([part.net for part in parts]),
+            sum((part.seeds for part in parts), ()),
+            torch.unflatten(weights, 0, (-1, members)).mean(1),
+            fused(opinion, members),
+            reduce(History.beside, (part.history for part in parts)),
         )
 
     def without_training_rows(self) -> Self:

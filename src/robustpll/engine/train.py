@@ -1,13 +1,12 @@
 """The only training loop of the project, with early stopping and weight averaging."""
 
-import copy
 import gc
 import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.engine.augment import FORMER, Views
+from robustpll.engine.augment import Views
 from robustpll.engine.checkpoint import Keeper
 from robustpll.engine.cluster import groups_of, mapped
 from robustpll.engine.data import Feed, State, Task
 from robustpll.engine.device import computing, has_bf16
-from robustpll.engine.distributed import Shard, current_process, train_singly
+from robustpll.engine.distributed import Shard, current_process
 from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast, Dropout, Stack, clip_gradients, tensors_of
 from robustpll.engine.modules import regroup
-from robustpll.engine.networks import CONVOLUTIONAL, named_network
+from robustpll.engine.networks import MODERN, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
 from robustpll.engine.stream import Stream, WindowTask
@@ -131,11 +130,16 @@ def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -
     cluster, groups of models are jobs; see `computing_on`.
     """
     if current_process().count > 1:
-        return train_singly(method, task, validation, _train)
+        # Models in a bundle have different orders of rows, so they would need different numbers of
+        # rows from a process. Each model is the same as in a bundle.
+        each = [slice(model, model + 1) for model in range(task.models * method.members)]
+        jobs = _jobs(method, task, validation, each, method.members)
+        return Networks.of_parts([_train(*job) for job in jobs], method, method.members)
     # members of one run may be in several groups, unless they learn from each other
     members = method.members if task.models == 1 and not method.attacked_jointly else 1
     if groups := groups_of(task.models * members):
-        return _train_groups(method, task, validation, groups, members)
+        jobs = _jobs(method, task, validation, groups, members)
+        return Networks.of_parts(mapped(_train_here, jobs, task.prior), method, members)
     return _train_here(method, task, validation)
 
 
@@ -151,35 +155,30 @@ def _train_here(method: "DeepMethod", task: Task, validation: Task | None) -> Ne
     half = task.models // 2
     message = f"{task.models} runs do not fit the device's memory: trained as {half} and the rest."
     warnings.warn(message, RuntimeWarning, stacklevel=3)
-    halves = []
+    halves = _jobs(method, task, validation, [slice(half), slice(half, None)])
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # one is enough
-        for runs in (slice(half), slice(half, None)):
-            part = None if validation is None else validation.part(runs)
-            halves.append(_train_here(method.part(runs, task.models), task.part(runs), part))
-    return replace(halves[0].followed_by(halves[1]), method=method)
+        return Networks.of_parts([_train_here(*job) for job in halves], method)
 
 
-def _train_groups(
-    method: "DeepMethod", task: Task, validation: Task | None, groups: list[slice], members: int
-) -> Networks:
-    """Train groups of runs on a cluster; with several members, each member is a run."""
-    alone, task = copy.copy(method), task.repeated(members)
+def _jobs(
+    method: "DeepMethod",
+    task: Task,
+    validation: Task | None,
+    groups: list[slice],
+    members: int = 1,
+) -> list[tuple["DeepMethod", Task, Task | None]]:
+    """Arguments of `_train` for each group of runs; with several members, each member is a run."""
     if members > 1:
-        object.__setattr__(alone, "members", 1)  # numbers then have one value per run
-        validation = None if validation is None else validation.repeated(members)
-    jobs = [
-        (
-            alone.part(runs, task.models),
-            task.part(runs),
-            None if validation is None else validation.part(runs),
-        )
+        names = [n for n in method.number_names() if isinstance(getattr(method, n), tuple)]
+        numbers = {name: method.per_member(name) for name in names}
+        for name, values in numbers.items():  # one for each run
+            numbers[name] = values * (task.models if len(values) == members else 1)
+        method = method.changed(members=1, **numbers)
+        task, validation = task.repeated(members), validation and validation.repeated(members)
+    return [
+        (method.part(runs, task.models), task.part(runs), validation and validation.part(runs))
         for runs in groups
     ]
-    parts: list[Networks] = mapped(_train_here, jobs, task.prior)
-    joined = reduce(Networks.followed_by, parts)
-    weights = torch.unflatten(joined.label_weights, 0, (-1, members)).mean(1)
-    opinion = fused(joined.opinion, members)
-    return replace(joined, method=method, label_weights=weights, opinion=opinion)
 
 
 def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Networks:
@@ -187,7 +186,7 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     if method.precision == "bf16" and not has_bf16(task.prior.device):
         raise InputError("precision='bf16': the device has no units for bfloat16. Use 'auto'.")
     network = named_network(method.network, task.rows.shape, task.prior.device)
-    method = replace(method, network=network) if method.network == "auto" else method
+    method = method.changed(network=network) if method.network == "auto" else method
     shard, task = Shard.of(method, task.repeated(method.members))  # R runs -> M models
     feed = Feed(task.rows, method.batch_size + 1) if task.rows.on_host else None
     if feed is not None:
@@ -256,8 +255,8 @@ def _begun(method: "DeepMethod", task: Task, shard: Shard | None) -> tuple[nn.Mo
 
 def in_bf16(method: "DeepMethod", device: torch.device) -> bool:
     """Whether products are computed in bfloat16; "auto": those of newer networks on CUDA."""
-    is_ours = isinstance(method.network, str) and method.network in CONVOLUTIONAL.keys() - FORMER
-    fast = device.type == "cuda" and is_ours and has_bf16(device)
+    is_modern = isinstance(method.network, str) and method.network in MODERN
+    fast = device.type == "cuda" and is_modern and has_bf16(device)
     return method.precision == "bf16" or (method.precision == "auto" and fast)
 
 

@@ -90,7 +90,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
-        resume: str | Path | None = None,
+        resume: str | Path | Checkpoint | None = None,
     ) -> Self:
         """Learn from rows and their candidate labels.
 
@@ -119,7 +119,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : array of shape (n,), optional
             Weight of each row in the loss. A row of weight 0 does not teach, but still takes
             part in the batch statistics.
-        resume : str or Path, optional
+        resume : str, Path or Checkpoint, optional
             The folder of a `checkpoint`, to go on from it; further ones are written there. Data and
             parameters must be those that it was begun with. On a CPU, the result equals that of an
             undisturbed fit bit for bit.

@@ -99,12 +99,18 @@ class Method(ABC):
 
         Such a field then has one number for each member of each run.
         """
-        joined = copy.copy(methods[0])
+        first, values = methods[0], dict[str, tuple[float, ...]]()
         for name in cls.number_names():
-            if any(getattr(method, name) != getattr(joined, name) for method in methods):
-                values = tuple(value for method in methods for value in method.per_member(name))
-                object.__setattr__(joined, name, values)
-        return joined
+            if any(getattr(method, name) != getattr(first, name) for method in methods):
+                values[name] = tuple(v for method in methods for v in method.per_member(name))
+        return first.changed(**values)
+
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with other values, unchecked: a number may have values of several runs."""
+        method = copy.copy(self)
+        for name, value in values.items():
+            object.__setattr__(method, name, value)
+        return method
 
     @abstractmethod
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
@@ -178,23 +184,17 @@ class DeepMethod(Method):
 
     def spread(self, models: int, like: Tensor) -> Self:
         """Return a copy in which each number is a tensor (M, 1), to broadcast against rows."""
-        method = copy.copy(self)
-        for name in self.number_names():
-            values = self.per_member(name)
-            if len(values) == self.members:
-                values *= models // self.members  # the same members for every run
-            object.__setattr__(method, name, like.new_tensor(values)[:, None])
-        return method
+        numbers = {name: self.per_member(name) for name in self.number_names()}
+        for name, values in numbers.items():  # the same members for every run
+            numbers[name] = values * (models // self.members if len(values) == self.members else 1)
+        return self.changed(**{n: like.new_tensor(v)[:, None] for n, v in numbers.items()})
 
     def part(self, runs: slice, of: int) -> Self:
         """Return the method for some of the runs of a bundle; see `stacked`."""
-        method, members = copy.copy(self), self.members
-        start, stop, _ = runs.indices(of)
-        for name in self.number_names():
-            values = self.per_member(name)
-            if len(values) == of * members:
-                object.__setattr__(method, name, values[start * members : stop * members])
-        return method
+        members, (start, stop, _) = self.members, runs.indices(of)
+        numbers = {name: self.per_member(name) for name in self.number_names()}
+        models = slice(start * members, stop * members)
+        return self.changed(**{n: v[models] for n, v in numbers.items() if len(v) == of * members})
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         """Return networks with a model axis, (M, b, *shape) -> logits (M, b, k)."""
