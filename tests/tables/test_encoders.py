@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -55,9 +57,9 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return table
 
 
-def embed(*options: str, out: str = "out.csv", code: int = 0) -> Any:
-    """Run the command on photos.csv."""
-    words = ["photos.csv", "--image-input", "photo", "--encoder", "encoder.onnx", "--out", out]
+def embed(*options: str, out: str = "out.csv", code: int = 0, table: str = "photos.csv") -> Any:
+    """Run the command on a table."""
+    words = [table, "--image-input", "photo", "--encoder", "encoder.onnx", "--out", out]
     result = CliRunner().invoke(app, ["embed", *words, *options])
     assert result.exit_code == code, result.output
     return result
@@ -214,6 +216,45 @@ def test_a_table_of_embed_means_what_the_original_means() -> None:
         found = read_table(out, votes="vote ", ignore="photo")
         assert [*Candidates.of(found.y).classes] == [*Candidates.of(expected.y).classes]
         np.testing.assert_allclose(found.features["age"], expected.features["age"])
+
+
+@pytest.mark.usefixtures("photos")
+def test_only_features_are_rounded_in_a_csv_file() -> None:
+    ids = pa.array([12345678901234567, None, 3])
+    cells = {"photo": ["photos/0.png"] * 3, "id": ids, "price": [1234567.891, 0.1, 2.5]}
+    pq.write_table(pa.table(cells), "photos.parquet")
+    embed(table="photos.parquet")
+    rows = [line.split(",") for line in Path("out.csv").read_text().splitlines()]
+    assert [row[1] for row in rows] == ["id", "12345678901234567", "", "3"]
+    assert [row[2] for row in rows] == ["price", "1234567.891", "0.1", "2.5"]
+
+
+@pytest.mark.usefixtures("photos")
+def test_a_table_without_rows_is_refused() -> None:
+    Path("photos.csv").write_text("photo,code\n")
+    assert "photos.csv has columns, but no rows" in embed(code=1).stderr
+
+
+@pytest.mark.usefixtures("photos", "small_chunks")
+def test_pictures_of_another_folder_are_encoded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("other").mkdir()
+    shutil.copytree("photos", "other/photos")
+    shutil.copy("photos.csv", "other")
+    for row in range(40):
+        shutil.copy(f"photos/{(row + 1) % 40}.png", f"other/photos/{row}.png")
+    features = Encoder.features
+
+    def stopped(self: Encoder, cells: Any) -> Any:
+        if cells[0].name == "30.png":
+            raise KeyboardInterrupt
+        return features(self, cells)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "features", stopped)
+        embed(code=130)
+    embed(table="other/photos.csv")
+    embed(table="other/photos.csv", out="expected.csv")
+    pd.testing.assert_frame_equal(pd.read_csv("out.csv"), pd.read_csv("expected.csv"))
 
 
 @pytest.mark.usefixtures("photos")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import typer
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.read import Piece, Table, TableInPieces
+    from robustpll.tables.stream import ParquetRows
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
@@ -138,10 +139,12 @@ def _stream_fit(
     _refuse_unused(columns, training, used=(*FORMS, *OTHERS, "method", "epochs", "device", "seed"))
     with errors_as_messages(stopped="No model is written; scratch files are removed."):
         from robustpll import ParquetRows
+        from robustpll.tables.source import check_names
 
         form: Any = {name: getattr(columns, name) for name in FORMS}
         rows = ParquetRows(path, **form, scratch=streaming.scratch)
         unused = {*columns.ignored(), columns.truth}
+        check_names(rows.columns, unused - {None})
         rows = replace(rows, features=[name for name in rows.names if name not in unused])
         if training.method == "auto":
             training = replace(training, method="robust_pll")
@@ -151,16 +154,52 @@ def _stream_fit(
         refuse_unwritable(out, (path,), MODEL_START, "a model of robustpll")
         share = min(held_out, MOST_HELD_OUT / max(1, rows.count()))
         train, test = rows.split(share, training.seed) if share else (rows, None)
+        # read before the training: a bad row among them must not end the command after it
+        rest = None if test is None else _HeldOut.of(test, columns.truth)
         seconds = shared.fit_and_save(model, out, partial(model.fit, train))
-        X_and_y: Any = (None, []) if test is None else test.read(model.classes_)
-        truth = None
-        if test is not None and columns.truth is not None:
-            cells = [batch[columns.truth] for batch, _ in test.batches([columns.truth])]
-            truth = np.concatenate([part.to_pandas().to_numpy(object) for part in cells])
     title = f"{model.resolved_method().title}, {len(model.history_['loss'])} epochs,"
     counts = f"{len(model.labels_):,} rows of {len(rows.names):,} features"
     typer.echo(f"{title} learned from {counts} in {seconds:,.1f} s. The model is {out}.")
+    X_and_y, truth = ((None, []), None) if rest is None else rest.known_to(model)
     return model, X_and_y, truth
+
+
+class _HeldOut(NamedTuple):
+    """Held-out rows of a stream, in memory."""
+
+    names: tuple[str, ...]  # of the features
+    pieces: list[Any]
+    classes: set[Any]  # that occur
+    truth: Any  # true labels (n,), or None
+
+    @classmethod
+    def of(cls, rows: "ParquetRows", truth: str | None) -> Self:
+        import pyarrow as pa
+
+        from robustpll.labels.spelling import renaming
+        from robustpll.tables.labels import true_labels
+
+        pieces = [*rows.pieces()]
+        classes = set[Any]().union(*(piece.classes for piece in pieces))
+        if truth is None:
+            return cls(rows.names, pieces, classes, None)
+        cells = pa.concat_tables(part for part, _ in rows.batches([truth])).to_pandas()
+        true = true_labels(cells[truth], np.unique([*classes]), renaming({}))
+        return cls(rows.names, pieces, classes, true)
+
+    def known_to(self, model: Any) -> tuple[Any, Any]:
+        """Return the rows (X, y) that name no class which training did not see, and their truth."""
+        from robustpll.labels.candidates import Candidates
+        from robustpll.tables.stream import joined
+
+        known = model.classes_.tolist()
+        X, y = joined(self.names, self.pieces, np.unique([*known, *self.classes]))
+        is_known = ~y.matrix[:, ~np.isin(y.classes, known)].any(-1)
+        if unknown := sorted(self.classes.difference(known)):
+            fault = f"{(~is_known).sum():,} held-out rows name classes that no other row has"
+            say(f"{fault} ({some_of(unknown)}): they are left out.")
+        y = Candidates.of(y[is_known], classes=model.classes_)
+        return (X[is_known], y), None if self.truth is None else self.truth[is_known]
 
 
 def _stream_predict(

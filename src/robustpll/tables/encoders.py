@@ -225,13 +225,13 @@ def embed(
     """
     source = opened_source(path, reading)
     check_names(source.names, [column])
-    (batch,) = source.batches(source.names)
+    batch = next(source.batches(source.names), None)
+    if batch is None or not (len(batch.lines) or batch.bad):
+        raise InputError(f"{path} has columns, but no rows.")
     if batch.bad:
         raise InputError(f"{path}: {source.unit} {batch.bad[0].line} {batch.bad[0]}. Correct it.")
     cells = batch.cells if isinstance(batch.cells, pa.Table) else pa.table(batch.cells)
     texts = source.texts(cells[column])
-    if not texts:
-        raise InputError(f"{path} has columns, but no rows.")
     pairs = zip(batch.lines, texts, strict=True)
     places = [f"{source.unit} {line}: {text[:SHOWN]!r}" for line, text in pairs]
     rows: list[Any] = texts
@@ -240,7 +240,8 @@ def embed(
         if not skip_bad_rows:  # before anything is computed
             named = zip(places, rows, strict=True)
             _refuse(path, [f"{place} {REASONS[row]}" for place, row in named if row in REASONS])
-    store = out.with_name(f".{out.name}.{_digits(about, str(root))}")
+    folders = (str(folder.resolve()) for folder in (path.parent, root or path.parent))
+    store = out.with_name(f".{out.name}.{_digits(about, *folders)}")
     parts = []
     for start in range(0, len(rows), CHUNK):
         chunk = slice(start, start + CHUNK)
@@ -304,9 +305,11 @@ def _content(cells: Any, features: dict[str, Floats], source: Any, out: Path) ->
         write_table(cells, content)
         return content.getvalue()
     # As they are, without protection of spreadsheets: other commands read this table.
-    frame = cells.to_pandas().map(
-        lambda cell: json.dumps([*cell], ensure_ascii=False) if np.ndim(cell) else cell
-    )
+    frame = cells.to_pandas(integer_object_nulls=True)
+    for name, column in frame.items():
+        if column.dtype.kind in "Of":  # as objects: only features are rounded
+            texts = [json.dumps([*c], ensure_ascii=False) if np.ndim(c) else c for c in column]
+            frame[name] = pd.Series(texts, dtype=object)
     text, decimal = CsvText(), source.reading.decimal or "."
     delimiter = getattr(source, "delimiter", ",")
     form: Any = {"sep": delimiter, "decimal": decimal, "lineterminator": "\r\n", "index": False}
