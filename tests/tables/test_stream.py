@@ -293,6 +293,14 @@ def test_a_part_of_a_split_is_split_like_all_rows(table: Path) -> None:
     np.testing.assert_array_equal(np.sort(values), np.sort(X["a"]))  # no row is in two parts
 
 
+def test_classes_of_whole_numbers_are_integers_as_in_memory(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.parquet", seen=LABELS.astype(float))
+    _, y = ParquetRows(path, candidates="seen").read()
+    assert y is not None
+    np.testing.assert_array_equal(y.classes, [0, 1, 2, 3])
+    assert y.classes.dtype.kind == "i"
+
+
 def test_damaged_text_is_an_error_and_no_crash(tmp_path: Path, table: Path) -> None:
     path = tmp_path / "t.arrow"
     cells = pa.table({"a": X["a"], "seen": pa.array(["ant"] * N)})

@@ -22,6 +22,7 @@ from robustpll.errors import InputError, refuse_other_than_share, some_of
 from robustpll.estimator.abstention import NO_PROMISE
 from robustpll.estimator.streaming import StreamedRows, feature_names
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.parsing import as_names
 from robustpll.tables.labels import NO_CLASS, _names_in, read_labels
 from robustpll.tables.source import (
     BUFFER,
@@ -132,7 +133,7 @@ class ParquetRows(Displayed, StreamedRows):
         """
         pieces = [*self.pieces(labelled=self._form is not None)]
         if classes is None and self._form is not None:
-            classes = np.unique([*set[Any]().union(*(piece.classes for piece in pieces))])
+            classes = np.unique(as_names([*set[Any]().union(*(part.classes for part in pieces))]))
         return joined(self.names, pieces, classes)
 
     def count(self) -> int:
