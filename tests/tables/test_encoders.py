@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from typer.testing import CliRunner
 
 from robustpll import Candidates, InputError, read_table
@@ -168,6 +168,11 @@ def test_a_network_of_timm_gets_its_weights_from_a_file(monkeypatch: pytest.Monk
     save_file({"2.bias": torch.ones(2)}, "tiny.safetensors")
     result = embed("--encoder", "tiny:tiny.safetensors", out="other.csv", code=1)
     assert "tiny.safetensors lacks weights of tiny: 2.weight" in result.stderr
+    odd = {name: weight[:1].contiguous() for name, weight in weights.items()}
+    for content in (save(odd), b"damaged"):
+        Path("tiny.safetensors").write_bytes(content)
+        result = embed("--encoder", "tiny:tiny.safetensors", out="other.csv", code=1)
+        assert "tiny.safetensors does not hold weights of tiny (" in result.stderr
     monkeypatch.setitem(sys.modules, "timm", None)
     result = embed("--encoder", "tiny:tiny.safetensors", out="other.csv", code=1)
     assert "needs timm. Run pip install timm" in result.stderr
@@ -337,6 +342,9 @@ def test_texts_are_averaged_over_their_tokens(
     expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     features = pd.read_csv("out.csv")[["e0", "e1", "e2"]]
     np.testing.assert_allclose(features, expected, atol=1e-5)
+    Path("encoder/tokenizer.json").write_text("{}")
+    result = CliRunner().invoke(app, ["embed", *words])
+    assert "tokenizer.json is not the file of a tokenizer (" in result.stderr
 
 
 @pytest.mark.data
@@ -350,6 +358,6 @@ def test_minilm_gives_the_features_of_the_dataset(tmp_path: Path) -> None:
     folder = Path(os.environ["ROBUSTPLL_DATA"]) / "sentiment-crowd"
     with gzip.open(folder / "text_train.txt.gz", "rt", encoding="utf-8") as lines:
         texts = [next(lines).rstrip("\n") for _ in range(50)]
-    features = Encoder.of(str(tmp_path / "model.onnx"), pictures=False).features(texts, tmp_path)
+    features = Encoder.of(str(tmp_path / "model.onnx"), pictures=False).features(texts)
     stored = np.load(folder / "minilm.npz")["x_train"][:50].astype(np.float32)
     assert (features * stored).sum(1).min() > 0.999  # cosines; both have length 1

@@ -4,12 +4,12 @@ import codecs
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
-MEASURES = ("probability", "belief", "uncertainty", "entropy")
-COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
+CERTAINTY = ("probability", "belief", "uncertainty", "entropy")
+COLUMNS = ("label", *CERTAINTY, "prediction_set", "decision", "reason")
 # how files begin that these commands may replace
 MODEL_START = rb'.{8}\{"__metadata__":\{"robustpll'  # after the length of safetensors' header
 PREDICTIONS_START = rb"(\xef\xbb\xbf)?(line|row),([^\n]*,)?" + ",".join(COLUMNS).encode() + rb"\n"
@@ -78,7 +78,8 @@ def fit(
     columns.check_form(path)
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
-    _refuse_same(columns.errors, out)
+    if columns.errors is not None and columns.errors.resolve() == out.resolve():
+        raise BadParameter(f"--errors and --out are the same file, {out}.")
     if streaming.stream:
         _refuse_unused(file, keeping)
         options: Any = {"network": network, "held_out": held_out}
@@ -155,51 +156,43 @@ def _stream_fit(
         share = min(held_out, MOST_HELD_OUT / max(1, rows.count()))
         train, test = rows.split(share, training.seed) if share else (rows, None)
         # read before the training: a bad row among them must not end the command after it
-        rest = None if test is None else _HeldOut.of(test, columns.truth)
+        known_to = None if test is None else _held_out_rows(test, columns.truth)
         seconds = shared.fit_and_save(model, out, partial(model.fit, train))
     title = f"{model.resolved_method().title}, {len(model.history_['loss'])} epochs,"
     counts = f"{len(model.labels_):,} rows of {len(rows.names):,} features"
     typer.echo(f"{title} learned from {counts} in {seconds:,.1f} s. The model is {out}.")
-    X_and_y, truth = ((None, []), None) if rest is None else rest.known_to(model)
-    return model, X_and_y, truth
+    return model, *(((None, []), None) if known_to is None else known_to(model))
 
 
-class _HeldOut(NamedTuple):
-    """Held-out rows of a stream, in memory."""
+def _held_out_rows(rows: "ParquetRows", truth: str | None) -> Callable[[Any], tuple[Any, Any]]:
+    """Read rows; return a function from the model to (X, y) and their true labels.
 
-    names: tuple[str, ...]  # of the features
-    pieces: list[Any]
-    classes: set[Any]  # that occur
-    truth: Any  # true labels (n,), or None
+    It leaves out rows with classes that training did not see.
+    """
+    import pyarrow as pa
 
-    @classmethod
-    def of(cls, rows: "ParquetRows", truth: str | None) -> Self:
-        import pyarrow as pa
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.spelling import renaming
+    from robustpll.tables.labels import true_labels
+    from robustpll.tables.stream import joined
 
-        from robustpll.labels.spelling import renaming
-        from robustpll.tables.labels import true_labels
-
-        pieces = [*rows.pieces()]
-        classes = set[Any]().union(*(piece.classes for piece in pieces))
-        if truth is None:
-            return cls(rows.names, pieces, classes, None)
+    pieces, true = [*rows.pieces()], None
+    names = set[Any]().union(*(piece.classes for piece in pieces))
+    if truth is not None:
         cells = pa.concat_tables(part for part, _ in rows.batches([truth])).to_pandas()
-        true = true_labels(cells[truth], np.unique([*classes]), renaming({}))
-        return cls(rows.names, pieces, classes, true)
+        true = true_labels(cells[truth], np.unique([*names]), renaming({}))
 
-    def known_to(self, model: Any) -> tuple[Any, Any]:
-        """Return the rows (X, y) that name no class which training did not see, and their truth."""
-        from robustpll.labels.candidates import Candidates
-        from robustpll.tables.stream import joined
-
+    def known_to(model: Any) -> tuple[Any, Any]:
         known = model.classes_.tolist()
-        X, y = joined(self.names, self.pieces, np.unique([*known, *self.classes]))
+        X, y = joined(rows.names, pieces, np.unique([*known, *names]))
         is_known = ~y.matrix[:, ~np.isin(y.classes, known)].any(-1)
-        if unknown := sorted(self.classes.difference(known)):
+        if unknown := sorted(names.difference(known)):
             fault = f"{(~is_known).sum():,} held-out rows name classes that no other row has"
             say(f"{fault} ({some_of(unknown)}): they are left out.")
         y = Candidates.of(y[is_known], classes=model.classes_)
-        return (X[is_known], y), None if self.truth is None else self.truth[is_known]
+        return (X[is_known], y), None if true is None else true[is_known]
+
+    return known_to
 
 
 def _stream_predict(
@@ -217,11 +210,6 @@ def _stream_predict(
     if model.trial_ is None:
         say("The model is not calibrated: no row is accepted.")
     typer.echo(f"{path}: {count:,} rows predicted. The predictions are in {out}.")
-
-
-def _refuse_same(errors: Path | None, out: Path) -> None:
-    if errors is not None and errors.resolve() == out.resolve():
-        raise BadParameter(f"--errors and --out are the same file, {out}.")
 
 
 def _add_decisions(out: Path, coverage: float, model: Any, rows: Any, truth: Any) -> None:
@@ -576,6 +564,7 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     import pandas as pd
 
     from robustpll.estimator.abstention import NO_PROMISE
+    from robustpll.tables.stream import measures_of
 
     features, lines = piece.features, pd.Index(piece.lines)
     too_far = model.features_.unusable_rows(features) if len(features) else np.zeros(0, bool)
@@ -587,12 +576,10 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     if not len(features):
         return bad
     opinion = model.predict_opinion(features)
-    predicted, names = opinion.predicted(), np.array([*map(str, model.classes_)], dtype=object)
-    chosen = np.arange(len(predicted)), predicted
-    certain = opinion.probability[chosen], opinion.belief[chosen]
-    measures = np.clip((*certain, opinion.uncertainty, opinion.entropy), 0, 1)
+    predicted, measures = measures_of(opinion)
+    names = np.array([*map(str, model.classes_)], dtype=object)
     cells: dict[str, Any] = {"label": names[predicted]}
-    cells |= dict(zip(MEASURES, np.char.mod("%.6g", measures), strict=True))
+    cells |= {name: np.char.mod("%.6g", values.clip(0, 1)) for name, values in measures.items()}
     cells |= {"prediction_set": "", "decision": REVIEW, "reason": NO_PROMISE}
     if model.trial_ is not None:  # a later recalibration removes it: sets do not hold, either
         decision = model.decide(features, error=error)

@@ -92,6 +92,16 @@ def _needed(install: str) -> Iterator[None]:
         raise InputError(f"This encoder needs {error.name}. Run pip install {install}.") from error
 
 
+@contextmanager
+def _explained(fault: str, remedy: str = "") -> Iterator[None]:
+    """Turn any error of these packages, which raise many kinds, into an InputError."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).splitlines()[0][:150] if str(error) else type(error).__name__
+        raise InputError(f"{fault} ({reason}){remedy}.") from error
+
+
 def _session(path: Path) -> Any:
     with _needed("'robustpll[onnx]'"):
         import onnxruntime
@@ -100,19 +110,13 @@ def _session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()  # OMP_NUM_THREADS, or all cores
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # cores may be busy
-    try:
+    with _explained(f"{path} is not an ONNX file that can be run"):
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises many kinds
-        reason = str(error).splitlines()[0][:100]
-        raise InputError(f"{path} is not an ONNX file that can be run ({reason}).") from error
 
 
 def _answer(session: Any, rows: dict[str, Any], path: Path) -> Any:
-    try:
+    with _explained(f"{path} cannot encode these rows", ". Export it anew"):
         return session.run(None, rows)[0]
-    except Exception as error:  # onnxruntime raises many kinds
-        reason = str(error).splitlines()[0][:150]
-        raise InputError(f"{path} cannot encode these rows ({reason}). Export it anew.") from error
 
 
 def _onnx_pictures(path: Path) -> Encoder:
@@ -146,7 +150,8 @@ def _onnx_texts(path: Path) -> Encoder:
         raise InputError(f"There is no file {words}. Copy the encoder's tokenizer.json there.")
     with _needed("tokenizers"):
         from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_file(str(words))
+    with _explained(f"{words} is not the file of a tokenizer"):
+        tokenizer = Tokenizer.from_file(str(words))
     tokenizer.enable_truncation(MOST_TOKENS)
     tokenizer.enable_padding()
 
@@ -173,9 +178,11 @@ def _timm(name: str, file: Path | None) -> Encoder:
     import torch
     from safetensors.torch import load_file
 
-    with _explained(name):
+    with _explained(f"encoder={name!r} cannot be opened", f": {FORMS}"):
         network = timm.create_model(name, pretrained=file is None, num_classes=0).eval()
-    if file and (absent := network.load_state_dict(load_file(file), strict=False).missing_keys):
+    with _explained(f"{file} does not hold weights of {name}"):
+        absent = network.load_state_dict(load_file(file), False).missing_keys if file else ()
+    if absent:
         raise InputError(f"{file} lacks weights of {name}: {some_of(absent)}.")
 
     def run(pictures: Floats) -> Any:
@@ -190,18 +197,10 @@ def _sentences(name: str) -> Encoder:
     """A network of sentence-transformers, with weights that this package gets."""
     with _needed("sentence-transformers"):
         from sentence_transformers import SentenceTransformer
-    with _explained(name):  # weights in other formats than safetensors may run programs
+    # weights in other formats than safetensors may run programs
+    with _explained(f"encoder={name!r} cannot be opened", f": {FORMS}"):
         network = SentenceTransformer(name, model_kwargs={"use_safetensors": True})
     return Encoder(lambda texts: network.encode([*texts], normalize_embeddings=True))
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # these packages raise many kinds
-        reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
-        raise InputError(f"encoder={name!r} cannot be opened ({reason}): {FORMS}.") from error
 
 
 def embed(

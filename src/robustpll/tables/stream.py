@@ -23,6 +23,7 @@ from robustpll.estimator.abstention import NO_PROMISE
 from robustpll.estimator.streaming import StreamedRows, feature_names
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import as_names
+from robustpll.opinion import Opinion
 from robustpll.tables.labels import NO_CLASS, _names_in, read_labels
 from robustpll.tables.source import (
     BUFFER,
@@ -38,7 +39,6 @@ ARROW = (".arrow", ".feather", ".ipc")
 PIECE_ROWS, PIECE_CELLS = 2**17, 2**23  # that are read at once
 UNIT = "\x1f"  # between the names of a list that is encoded as text
 FORMS = ("candidates", "votes", "indicators")
-MEASURES = ("probability", "belief", "uncertainty", "entropy")
 OURS = {b"robustpll": b"predictions"}  # metadata of files that may be replaced
 NO_OPTIONS = {"rename": None, "fold_case": False, "unanswered": "error", "unsure": None}
 
@@ -306,20 +306,25 @@ def _predicted(
 ) -> dict[str, Any]:
     """Return the columns of `write_predictions` for some rows."""
     opinion = model.predict_opinion(frame)
-    predicted = opinion.predicted()
-    probability, chosen = opinion.probability, (np.arange(len(frame)), predicted)
+    predicted, measures = measures_of(opinion)
     columns: dict[str, Any] = {"label": model.classes_[predicted]}
-    measures = (probability[chosen], opinion.belief[chosen], opinion.uncertainty, opinion.entropy)
-    for name, values in zip(MEASURES, measures, strict=True):
-        columns[name] = values.astype(np.float32)
+    columns |= {name: values.astype(np.float32) for name, values in measures.items()}
     columns["accepted"] = np.zeros(len(frame), dtype=bool)
     columns["reason"] = np.full(len(frame), NO_PROMISE, dtype=object)
     if model.trial_ is not None:
         decision = model.decide(frame, error=error)
         columns["accepted"], columns["reason"] = decision.accepted, decision.reason
     for number, name in enumerate(model.classes_ if probabilities else ()):
-        columns[f"probability of {name}"] = probability[:, number].astype(np.float32)
+        columns[f"probability of {name}"] = opinion.probability[:, number].astype(np.float32)
     return columns
+
+
+def measures_of(opinion: Opinion) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """Return the predicted classes, and how certain they are, by name."""
+    predicted = opinion.predicted()
+    chosen = np.arange(len(predicted)), predicted
+    certain = {"probability": opinion.probability[chosen], "belief": opinion.belief[chosen]}
+    return predicted, certain | {"uncertainty": opinion.uncertainty, "entropy": opinion.entropy}
 
 
 @dataclass(frozen=True)
