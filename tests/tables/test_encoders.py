@@ -343,7 +343,7 @@ def test_texts_are_averaged_over_their_tokens(
     features = pd.read_csv("out.csv")[["e0", "e1", "e2"]]
     np.testing.assert_allclose(features, expected, atol=1e-5)
     Path("encoder/tokenizer.json").write_text("{}")
-    result = CliRunner().invoke(app, ["embed", *words])
+    result = CliRunner().invoke(app, ["embed", *words[:-1], "other.csv"])
     assert "tokenizer.json is not the file of a tokenizer (" in result.stderr
 
 

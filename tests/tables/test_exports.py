@@ -397,6 +397,12 @@ def test_mistakes_in_long_tables_are_refused(
         read_table(features, **({"answers": long} | COLUMNS | options))
 
 
+@pytest.mark.parametrize("option", ["annotator", "label", "confidence"])
+def test_columns_of_answers_need_the_answers(option: str) -> None:
+    with pytest.raises(InputError, match=f"`{option}` is a column of `answers`"):
+        read_table(FEATURES.assign(seen="a|b"), candidates="seen", **{option: "x"})
+
+
 def test_names_are_changed_in_every_form_of_labels() -> None:
     rename = {"Kat": "cat", "?": None}
     x = [0.5, 1.5, 2.5]

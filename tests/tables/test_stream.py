@@ -549,6 +549,10 @@ def test_commands_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         done = run(app, [*fit, *options])
         assert done.exit_code == 2
         assert f"does not take {options[0]}" in " ".join(done.output.split())
+    for option in ("truth", "question", "image-input", "images-root"):
+        done = run(app, [*predict, f"--{option}", "id"])
+        assert done.exit_code == 2
+        assert f"does not take --{option}" in " ".join(done.output.split())
     done = run(app, [*fit, "--method", "valen"])
     assert done.exit_code == 1
     assert "Valen needs all rows in memory" in done.output

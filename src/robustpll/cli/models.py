@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
-CERTAINTY = ("probability", "belief", "uncertainty", "entropy")
-COLUMNS = ("label", *CERTAINTY, "prediction_set", "decision", "reason")
+MEASURES = ("probability", "belief", "uncertainty", "entropy")
+COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
 # how files begin that these commands may replace
 MODEL_START = rb'.{8}\{"__metadata__":\{"robustpll'  # after the length of safetensors' header
 PREDICTIONS_START = rb"(\xef\xbb\xbf)?(line|row),([^\n]*,)?" + ",".join(COLUMNS).encode() + rb"\n"
@@ -118,12 +118,14 @@ def fit(
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
 
 
-def _refuse_unused(*groups: Any, used: tuple[str, ...] = ()) -> None:
+def _refuse_unused(*groups: Any, used: tuple[str, ...] = (), **options: Any) -> None:
     """Raise BadParameter if an option is passed that streaming does not use."""
+    passed = [name for name, value in options.items() if value]
     for group in groups:
-        for option in fields(group):
-            if option.name not in used and getattr(group, option.name) != option.default:
-                raise BadParameter(f"--stream does not take --{option.name.replace('_', '-')}.")
+        unused = (option for option in fields(group) if option.name not in used)
+        passed += [o.name for o in unused if getattr(group, o.name) != o.default]
+    if passed:
+        raise BadParameter(f"--stream does not take --{passed[0].replace('_', '-')}.")
 
 
 def _stream_fit(
@@ -387,7 +389,8 @@ def predict(
     if not 0 < error < 1:
         raise BadParameter("--error must be above 0 and below 1.")
     if stream:
-        _refuse_unused(file)
+        rest: Any = {"truth": truth, "question": question, "skip_bad_rows": skip_bad_rows}
+        _refuse_unused(file, **rest, image_input=image_input, images_root=images_root)
         with errors_as_messages(stopped=f"{out} is not written."):
             about: Any = {"keep": keep or [], "error": error, "inputs": (model, path)}
             _stream_predict(_load(model, device), path, out, **about)
