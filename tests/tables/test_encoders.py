@@ -235,6 +235,15 @@ def test_only_features_are_rounded_in_a_csv_file() -> None:
 
 
 @pytest.mark.usefixtures("photos")
+def test_options_of_pictures_are_not_for_texts() -> None:
+    words = ["embed", "photos.csv", "--text", "code", "--encoder", "encoder.onnx"]
+    for options in (["--normalize", "half"], ["--images-root", "photos"]):
+        result = CliRunner().invoke(app, [*words, "--out", "out.csv", *options])
+        assert result.exit_code == 2
+        assert "are for --image-input" in " ".join(result.output.split())
+
+
+@pytest.mark.usefixtures("photos")
 def test_a_table_without_rows_is_refused() -> None:
     Path("photos.csv").write_text("photo,code\n")
     assert "photos.csv has columns, but no rows" in embed(code=1).stderr

@@ -43,7 +43,6 @@ STREAM = "Read Parquet or Arrow in pieces: any size."
 MOST_HELD_OUT = 20_000  # rows, which are in memory
 ROW_VISITS = 10**8  # by which the number of epochs is chosen, from 2 to 200
 FORMS = ("candidates", "separator", "votes", "indicators")
-OTHERS = ("truth", "ignore", "id")
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,8 @@ def fit(
         raise BadParameter(f"--errors and --out are the same file, {out}.")
     if streaming.stream:
         _refuse_unused(file, keeping)
-        options: Any = {"network": network, "held_out": held_out}
-        streamed = _stream_fit(path, out, columns, training, streaming, **options)
-        _add_decisions(out, coverage, *streamed)
+        rest: Any = {"network": network, "held_out": held_out}
+        _add_decisions(out, coverage, *_stream_fit(path, out, columns, training, streaming, **rest))
         return
     with errors_as_messages():
         model, decisions = training.model(network), training.decisions or []
@@ -139,7 +137,8 @@ def _stream_fit(
     held_out: float,
 ) -> tuple[Any, Any, Any]:
     """Fit and save a model; return it with held-out rows (X, y), and their true labels."""
-    _refuse_unused(columns, training, used=(*FORMS, *OTHERS, "method", "epochs", "device", "seed"))
+    others = ("truth", "ignore", "id", "method", "epochs", "device", "seed")
+    _refuse_unused(columns, training, used=(*FORMS, *others))
     with errors_as_messages(stopped="No model is written; scratch files are removed."):
         from robustpll import ParquetRows
         from robustpll.tables.source import check_names
