@@ -5,11 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.sparse import coo_array, csr_array
 from torch import Tensor
 
 from robustpll.datasets.noise import (
@@ -303,3 +306,12 @@ def test_candidates_are_the_named_classes_and_the_prior_is_the_share_of_answers(
     assert Uniform().apply(X, labels, random_state=0, device="cpu").answers is None
     with pytest.raises(InputError, match="at least 2 classes"):
         Annotators().apply(X, ["a"] * 200, device="cpu")
+
+
+def test_rows_of_every_accepted_form_get_the_same_candidates() -> None:
+    X, labels = np.random.default_rng(0).random((30, 3)), ["a", "b", "c"] * 10
+    frame = pd.DataFrame(X, columns=[*"xyz"])
+    forms = [X, X.tolist(), csr_array(X), coo_array(X), frame, polars.from_pandas(frame)]
+    drawn = [FAST.apply(form, labels, random_state=0, device="cpu").matrix for form in forms]
+    for matrix in drawn[1:]:
+        np.testing.assert_array_equal(matrix, drawn[0])

@@ -15,6 +15,7 @@ from robustpll.datasets.dataset import Split
 from robustpll.datasets.noise import Annotators, Flip, Noise, Uniform
 from robustpll.datasets.problem import Problem, hold_out, ood_rows
 from robustpll.engine.data import Rows
+from robustpll.measures.people import People
 
 SEEDS = (0, 3, 7)
 CLASSES = np.array(["a", "b", "c", "d"])
@@ -220,8 +221,10 @@ def test_a_class_leaves_with_its_rows_and_its_column() -> None:
         candidates=Candidates.of(sets, classes=["a", "b", "c", "d"]),
         official=Split(np.array([4, 0, 3, 7]), np.array([6, 1, 2, 5])),
         notes=("row 7 is odd",),
+        people=People(np.array([7]), np.eye(4, dtype=int)[:1], np.array([0]), np.eye(4) > 0),
     )
     known, ood = hold_out(data, "b")
+    assert known.people is ood.people is None  # they would be about other rows
     assert known.classes.tolist() == ["a", "c", "d"]
     assert known.features.tolist() == [[0, 0], [2, 2], [3, 3], [5, 2], [6, 0]]
     assert known.classes[known.labels].tolist() == ["a", "c", "d", "c", "a"]

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from typer.testing import CliRunner
 
 from robustpll import Candidates, InputError, read_table
@@ -55,9 +57,9 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return table
 
 
-def embed(*options: str, out: str = "out.csv", code: int = 0) -> Any:
-    """Run the command on photos.csv."""
-    words = ["photos.csv", "--image-input", "photo", "--encoder", "encoder.onnx", "--out", out]
+def embed(*options: str, out: str = "out.csv", code: int = 0, table: str = "photos.csv") -> Any:
+    """Run the command on a table."""
+    words = [table, "--image-input", "photo", "--encoder", "encoder.onnx", "--out", out]
     result = CliRunner().invoke(app, ["embed", *words, *options])
     assert result.exit_code == code, result.output
     return result
@@ -166,6 +168,11 @@ def test_a_network_of_timm_gets_its_weights_from_a_file(monkeypatch: pytest.Monk
     save_file({"2.bias": torch.ones(2)}, "tiny.safetensors")
     result = embed("--encoder", "tiny:tiny.safetensors", out="other.csv", code=1)
     assert "tiny.safetensors lacks weights of tiny: 2.weight" in result.stderr
+    odd = {name: weight[:1].contiguous() for name, weight in weights.items()}
+    for content in (save(odd), b"damaged"):
+        Path("tiny.safetensors").write_bytes(content)
+        result = embed("--encoder", "tiny:tiny.safetensors", out="other.csv", code=1)
+        assert "tiny.safetensors does not hold weights of tiny (" in result.stderr
     monkeypatch.setitem(sys.modules, "timm", None)
     result = embed("--encoder", "tiny:tiny.safetensors", out="other.csv", code=1)
     assert "needs timm. Run pip install timm" in result.stderr
@@ -214,6 +221,54 @@ def test_a_table_of_embed_means_what_the_original_means() -> None:
         found = read_table(out, votes="vote ", ignore="photo")
         assert [*Candidates.of(found.y).classes] == [*Candidates.of(expected.y).classes]
         np.testing.assert_allclose(found.features["age"], expected.features["age"])
+
+
+@pytest.mark.usefixtures("photos")
+def test_only_features_are_rounded_in_a_csv_file() -> None:
+    ids = pa.array([12345678901234567, None, 3])
+    cells = {"photo": ["photos/0.png"] * 3, "id": ids, "price": [1234567.891, 0.1, 2.5]}
+    pq.write_table(pa.table(cells), "photos.parquet")
+    embed(table="photos.parquet")
+    rows = [line.split(",") for line in Path("out.csv").read_text().splitlines()]
+    assert [row[1] for row in rows] == ["id", "12345678901234567", "", "3"]
+    assert [row[2] for row in rows] == ["price", "1234567.891", "0.1", "2.5"]
+
+
+@pytest.mark.usefixtures("photos")
+def test_options_of_pictures_are_not_for_texts() -> None:
+    words = ["embed", "photos.csv", "--text", "code", "--encoder", "encoder.onnx"]
+    for options in (["--normalize", "half"], ["--images-root", "photos"]):
+        result = CliRunner().invoke(app, [*words, "--out", "out.csv", *options])
+        assert result.exit_code == 2
+        assert "are for --image-input" in " ".join(result.output.split())
+
+
+@pytest.mark.usefixtures("photos")
+def test_a_table_without_rows_is_refused() -> None:
+    Path("photos.csv").write_text("photo,code\n")
+    assert "photos.csv has columns, but no rows" in embed(code=1).stderr
+
+
+@pytest.mark.usefixtures("photos", "small_chunks")
+def test_pictures_of_another_folder_are_encoded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("other").mkdir()
+    shutil.copytree("photos", "other/photos")
+    shutil.copy("photos.csv", "other")
+    for row in range(40):
+        shutil.copy(f"photos/{(row + 1) % 40}.png", f"other/photos/{row}.png")
+    features = Encoder.features
+
+    def stopped(self: Encoder, cells: Any) -> Any:
+        if cells[0].name == "30.png":
+            raise KeyboardInterrupt
+        return features(self, cells)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "features", stopped)
+        embed(code=130)
+    embed(table="other/photos.csv")
+    embed(table="other/photos.csv", out="expected.csv")
+    pd.testing.assert_frame_equal(pd.read_csv("out.csv"), pd.read_csv("expected.csv"))
 
 
 @pytest.mark.usefixtures("photos")
@@ -296,6 +351,9 @@ def test_texts_are_averaged_over_their_tokens(
     expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     features = pd.read_csv("out.csv")[["e0", "e1", "e2"]]
     np.testing.assert_allclose(features, expected, atol=1e-5)
+    Path("encoder/tokenizer.json").write_text("{}")
+    result = CliRunner().invoke(app, ["embed", *words[:-1], "other.csv"])
+    assert "tokenizer.json is not the file of a tokenizer (" in result.stderr
 
 
 @pytest.mark.data
@@ -309,6 +367,6 @@ def test_minilm_gives_the_features_of_the_dataset(tmp_path: Path) -> None:
     folder = Path(os.environ["ROBUSTPLL_DATA"]) / "sentiment-crowd"
     with gzip.open(folder / "text_train.txt.gz", "rt", encoding="utf-8") as lines:
         texts = [next(lines).rstrip("\n") for _ in range(50)]
-    features = Encoder.of(str(tmp_path / "model.onnx"), pictures=False).features(texts, tmp_path)
+    features = Encoder.of(str(tmp_path / "model.onnx"), pictures=False).features(texts)
     stored = np.load(folder / "minilm.npz")["x_train"][:50].astype(np.float32)
     assert (features * stored).sum(1).min() > 0.999  # cosines; both have length 1

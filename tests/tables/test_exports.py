@@ -179,6 +179,22 @@ def test_two_annotations_of_one_annotator_need_a_rule(write: Write) -> None:
         assert Candidates.of(table.y, classes=[*"abcd"]).sets()[0] == first
 
 
+def test_records_are_one_item_only_if_they_have_the_same_content(write: Write) -> None:
+    records = [record | {"id": None} for record in RECORDS]
+    assert len(read_table(write(json.dumps(records), "argilla.json"))) == len(records)
+    tasks = [task(1, (1, ["cat"]), weight=1), task(1, (2, ["dog"]), weight=2)]
+    with pytest.raises(InputError, match="several records '1' have the same id, but not the same"):
+        read_table(write(json.dumps(tasks), "tasks.json"))
+
+
+def test_nan_in_an_export_is_a_gap(write: Write) -> None:
+    tasks = [
+        task(n, (1, ["cat", "dog"]), weight=weight) for n, weight in enumerate([np.nan, 1.5, 2.5])
+    ]
+    table = read_table(write(json.dumps(tasks), "tasks.json"))
+    np.testing.assert_array_equal(table.features["weight"], [np.nan, 1.5, 2.5])
+
+
 DEEP = "[" * 100_000 + "]" * 100_000
 BROKEN = {
     "nothing": ("", "must hold tasks or records"),
@@ -379,6 +395,12 @@ def test_mistakes_in_long_tables_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         read_table(features, **({"answers": long} | COLUMNS | options))
+
+
+@pytest.mark.parametrize("option", ["annotator", "label", "confidence"])
+def test_columns_of_answers_need_the_answers(option: str) -> None:
+    with pytest.raises(InputError, match=f"`{option}` is a column of `answers`"):
+        read_table(FEATURES.assign(seen="a|b"), candidates="seen", **{option: "x"})
 
 
 def test_names_are_changed_in_every_form_of_labels() -> None:

@@ -249,6 +249,16 @@ def test_integers_are_features_unless_they_follow_the_candidates(write: Write) -
         assert "rooms" in table.features
 
 
+@pytest.mark.parametrize("start", [0, 10**6, 10**12])
+def test_true_labels_that_are_numbers_are_no_features(start: int) -> None:
+    truth, other = start + np.arange(60) % 3, start + np.arange(60) // 3 % 3
+    sets = ["|".join({str(a), str(b)}) for a, b in zip(truth, other, strict=True)]
+    for column in (truth, truth.astype(float)):
+        frame = pd.DataFrame({"x": np.arange(60) / 7, "code": column, "seen": sets})
+        with pytest.raises(InputError, match="'code' holds only names of classes"):
+            read_table(frame, candidates="seen")
+
+
 def test_codes_with_leading_zeros_are_no_numbers(write: Write) -> None:
     text = lines_of("zip,x", 300, lambda i: f"{'0' if i == 250 else '1'}010{i % 5},{i / 7}")
     assert read_table(write(text)).features["zip"].tolist()[250] == "00100"

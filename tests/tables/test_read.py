@@ -37,6 +37,7 @@ def sets(table: Table) -> list[frozenset[Any]]:
 
 WAYS = {
     "t.csv.gz": gzip.compress(PETS.encode()),
+    "T.CSV.GZ": gzip.compress(PETS.encode()),
     "t.tsv": PETS.replace(",", "\t"),
     "byte order mark.csv": PETS.encode("utf-8-sig"),
     "Windows line ends.CSV": PETS.replace("\n", "\r\n"),

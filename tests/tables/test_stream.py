@@ -283,6 +283,41 @@ def test_a_split_is_of_rows_whatever_columns_are_read(
     np.testing.assert_array_equal(streamed.label_weights_, model().fit(most, y).label_weights_)
 
 
+def test_a_part_of_a_split_is_split_like_all_rows(table: Path) -> None:
+    rows = ParquetRows(table, candidates="seen", features=["a"])
+    train, test = rows.split(0.3)
+    parts = [*train.split(0.5), *test.split(0.5)]  # with the same seed
+    sizes = [len(part.read()[0]) for part in parts]
+    assert all(size > 70 for size in sizes), sizes
+    values = np.concatenate([part.read()[0]["a"] for part in parts])
+    np.testing.assert_array_equal(np.sort(values), np.sort(X["a"]))  # no row is in two parts
+
+
+def test_classes_of_whole_numbers_are_integers_as_in_memory(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.parquet", seen=LABELS.astype(float))
+    _, y = ParquetRows(path, candidates="seen").read()
+    assert y is not None
+    np.testing.assert_array_equal(y.classes, [0, 1, 2, 3])
+    assert y.classes.dtype.kind == "i"
+
+
+def test_damaged_text_is_an_error_and_no_crash(tmp_path: Path, table: Path) -> None:
+    path = tmp_path / "t.arrow"
+    cells = pa.table({"a": X["a"], "seen": pa.array(["ant"] * N)})
+    with pa.ipc.new_file(path, cells.schema) as file:
+        file.write(cells)
+    offsets, content = np.arange(0, 3 * N, 3, dtype="<i4"), path.read_bytes()
+    assert content.count(offsets.tobytes()) == 1
+    path.write_bytes(content.replace(offsets.tobytes(), (offsets << 20).tobytes()))
+    with pytest.raises(InputError, match=r"t\.arrow is not an Arrow file, or is damaged"):
+        ParquetRows(path, candidates="seen").read()
+    path = table.with_name("text.parquet")
+    pa.parquet.write_table(cells, path, compression="none", use_dictionary=False)
+    path.write_bytes(path.read_bytes().replace(b"ant", b"\xff\xfe\xff"))
+    with pytest.raises(InputError, match="text that is not UTF-8"):
+        ParquetRows(path, candidates="seen").read()
+
+
 def test_a_model_of_a_stream_is_saved_and_loaded(table: Path, tmp_path: Path) -> None:
     fitted = model().fit(ParquetRows(table, candidates="seen", window=256))
     fitted.save(tmp_path / "model.pll")
@@ -514,9 +549,33 @@ def test_commands_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         done = run(app, [*fit, *options])
         assert done.exit_code == 2
         assert f"does not take {options[0]}" in " ".join(done.output.split())
+    for option in ("truth", "question", "image-input", "images-root"):
+        done = run(app, [*predict, f"--{option}", "id"])
+        assert done.exit_code == 2
+        assert f"does not take --{option}" in " ".join(done.output.split())
     done = run(app, [*fit, "--method", "valen"])
     assert done.exit_code == 1
     assert "Valen needs all rows in memory" in done.output
+
+
+def test_held_out_rows_of_a_stream_do_not_end_the_command_after_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = pd.Series(LABELS.astype(str))
+    names[::9] = [f"rare {number}" for number in range(len(names[::9]))]
+    written(Path("t.parquet"), seen=names, truth=LABELS)
+    run = CliRunner().invoke
+    fit = shlex.split("fit t.parquet --candidates seen --stream --epochs 8")
+    done = run(app, [*fit, "--truth", "truth", "--out", "m.pll"])
+    assert done.exit_code == 0, done.output
+    assert "held-out rows name classes that no other row has (rare" in done.output
+    right = done.stdout.partition("right by the true labels: ")[2]  # 1 is the class "1"
+    assert float(right.partition("%")[0]) > 40
+    done = run(app, [*fit, "--truth", "true", "--out", "none.pll"])
+    assert done.exit_code == 1
+    assert "There is no column 'true'. There is 'truth'" in done.output
+    assert not Path("none.pll").exists()
 
 
 def test_window_sizes_cover_all_rows() -> None:

@@ -4,7 +4,7 @@ import codecs
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.read import Piece, Table, TableInPieces
+    from robustpll.tables.stream import ParquetRows
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
@@ -42,7 +43,6 @@ STREAM = "Read Parquet or Arrow in pieces: any size."
 MOST_HELD_OUT = 20_000  # rows, which are in memory
 ROW_VISITS = 10**8  # by which the number of epochs is chosen, from 2 to 200
 FORMS = ("candidates", "separator", "votes", "indicators")
-OTHERS = ("truth", "ignore", "id")
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ def fit(
     columns.check_form(path)
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
-    _refuse_same(columns.errors, out)
+    if columns.errors is not None and columns.errors.resolve() == out.resolve():
+        raise BadParameter(f"--errors and --out are the same file, {out}.")
     if streaming.stream:
         _refuse_unused(file, keeping)
-        options: Any = {"network": network, "held_out": held_out}
-        streamed = _stream_fit(path, out, columns, training, streaming, **options)
-        _add_decisions(out, coverage, *streamed)
+        rest: Any = {"network": network, "held_out": held_out}
+        _add_decisions(out, coverage, *_stream_fit(path, out, columns, training, streaming, **rest))
         return
     with errors_as_messages():
         model, decisions = training.model(network), training.decisions or []
@@ -116,12 +116,14 @@ def fit(
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
 
 
-def _refuse_unused(*groups: Any, used: tuple[str, ...] = ()) -> None:
+def _refuse_unused(*groups: Any, used: tuple[str, ...] = (), **options: Any) -> None:
     """Raise BadParameter if an option is passed that streaming does not use."""
+    passed = [name for name, value in options.items() if value]
     for group in groups:
-        for option in fields(group):
-            if option.name not in used and getattr(group, option.name) != option.default:
-                raise BadParameter(f"--stream does not take --{option.name.replace('_', '-')}.")
+        unused = (option for option in fields(group) if option.name not in used)
+        passed += [o.name for o in unused if getattr(group, o.name) != o.default]
+    if passed:
+        raise BadParameter(f"--stream does not take --{passed[0].replace('_', '-')}.")
 
 
 def _stream_fit(
@@ -135,13 +137,16 @@ def _stream_fit(
     held_out: float,
 ) -> tuple[Any, Any, Any]:
     """Fit and save a model; return it with held-out rows (X, y), and their true labels."""
-    _refuse_unused(columns, training, used=(*FORMS, *OTHERS, "method", "epochs", "device", "seed"))
+    others = ("truth", "ignore", "id", "method", "epochs", "device", "seed")
+    _refuse_unused(columns, training, used=(*FORMS, *others))
     with errors_as_messages(stopped="No model is written; scratch files are removed."):
         from robustpll import ParquetRows
+        from robustpll.tables.source import check_names
 
         form: Any = {name: getattr(columns, name) for name in FORMS}
         rows = ParquetRows(path, **form, scratch=streaming.scratch)
         unused = {*columns.ignored(), columns.truth}
+        check_names(rows.columns, unused - {None})
         rows = replace(rows, features=[name for name in rows.names if name not in unused])
         if training.method == "auto":
             training = replace(training, method="robust_pll")
@@ -151,16 +156,44 @@ def _stream_fit(
         refuse_unwritable(out, (path,), MODEL_START, "a model of robustpll")
         share = min(held_out, MOST_HELD_OUT / max(1, rows.count()))
         train, test = rows.split(share, training.seed) if share else (rows, None)
+        # read before the training: a bad row among them must not end the command after it
+        known_to = None if test is None else _held_out_rows(test, columns.truth)
         seconds = shared.fit_and_save(model, out, partial(model.fit, train))
-        X_and_y: Any = (None, []) if test is None else test.read(model.classes_)
-        truth = None
-        if test is not None and columns.truth is not None:
-            cells = [batch[columns.truth] for batch, _ in test.batches([columns.truth])]
-            truth = np.concatenate([part.to_pandas().to_numpy(object) for part in cells])
     title = f"{model.resolved_method().title}, {len(model.history_['loss'])} epochs,"
     counts = f"{len(model.labels_):,} rows of {len(rows.names):,} features"
     typer.echo(f"{title} learned from {counts} in {seconds:,.1f} s. The model is {out}.")
-    return model, X_and_y, truth
+    return model, *(((None, []), None) if known_to is None else known_to(model))
+
+
+def _held_out_rows(rows: "ParquetRows", truth: str | None) -> Callable[[Any], tuple[Any, Any]]:
+    """Read rows; return a function from the model to (X, y) and their true labels.
+
+    It leaves out rows with classes that training did not see.
+    """
+    import pyarrow as pa
+
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.spelling import renaming
+    from robustpll.tables.labels import true_labels
+    from robustpll.tables.stream import joined
+
+    pieces, true = [*rows.pieces()], None
+    names = set[Any]().union(*(piece.classes for piece in pieces))
+    if truth is not None:
+        cells = pa.concat_tables(part for part, _ in rows.batches([truth])).to_pandas()
+        true = true_labels(cells[truth], np.unique([*names]), renaming({}))
+
+    def known_to(model: Any) -> tuple[Any, Any]:
+        known = model.classes_.tolist()
+        X, y = joined(rows.names, pieces, np.unique([*known, *names]))
+        is_known = ~y.matrix[:, ~np.isin(y.classes, known)].any(-1)
+        if unknown := sorted(names.difference(known)):
+            fault = f"{(~is_known).sum():,} held-out rows name classes that no other row has"
+            say(f"{fault} ({some_of(unknown)}): they are left out.")
+        y = Candidates.of(y[is_known], classes=model.classes_)
+        return (X[is_known], y), None if true is None else true[is_known]
+
+    return known_to
 
 
 def _stream_predict(
@@ -178,11 +211,6 @@ def _stream_predict(
     if model.trial_ is None:
         say("The model is not calibrated: no row is accepted.")
     typer.echo(f"{path}: {count:,} rows predicted. The predictions are in {out}.")
-
-
-def _refuse_same(errors: Path | None, out: Path) -> None:
-    if errors is not None and errors.resolve() == out.resolve():
-        raise BadParameter(f"--errors and --out are the same file, {out}.")
 
 
 def _add_decisions(out: Path, coverage: float, model: Any, rows: Any, truth: Any) -> None:
@@ -360,7 +388,8 @@ def predict(
     if not 0 < error < 1:
         raise BadParameter("--error must be above 0 and below 1.")
     if stream:
-        _refuse_unused(file)
+        rest: Any = {"truth": truth, "question": question, "skip_bad_rows": skip_bad_rows}
+        _refuse_unused(file, **rest, image_input=image_input, images_root=images_root)
         with errors_as_messages(stopped=f"{out} is not written."):
             about: Any = {"keep": keep or [], "error": error, "inputs": (model, path)}
             _stream_predict(_load(model, device), path, out, **about)
@@ -537,6 +566,7 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     import pandas as pd
 
     from robustpll.estimator.abstention import NO_PROMISE
+    from robustpll.tables.stream import measures_of
 
     features, lines = piece.features, pd.Index(piece.lines)
     too_far = model.features_.unusable_rows(features) if len(features) else np.zeros(0, bool)
@@ -548,12 +578,10 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     if not len(features):
         return bad
     opinion = model.predict_opinion(features)
-    predicted, names = opinion.predicted(), np.array([*map(str, model.classes_)], dtype=object)
-    chosen = np.arange(len(predicted)), predicted
-    certain = opinion.probability[chosen], opinion.belief[chosen]
-    measures = np.clip((*certain, opinion.uncertainty, opinion.entropy), 0, 1)
+    predicted, measures = measures_of(opinion)
+    names = np.array([*map(str, model.classes_)], dtype=object)
     cells: dict[str, Any] = {"label": names[predicted]}
-    cells |= dict(zip(MEASURES, np.char.mod("%.6g", measures), strict=True))
+    cells |= {name: np.char.mod("%.6g", values.clip(0, 1)) for name, values in measures.items()}
     cells |= {"prediction_set": "", "decision": REVIEW, "reason": NO_PROMISE}
     if model.trial_ is not None:  # a later recalibration removes it: sets do not hold, either
         decision = model.decide(features, error=error)

@@ -448,6 +448,8 @@ def embed(
     column = text if image_input is None else image_input
     if column is None or (text is not None and image_input is not None):
         raise BadParameter("pass one of --text and --image-input.")
+    if text is not None and (normalize is not None or images_root is not None):
+        raise BadParameter("--normalize and --images-root are for --image-input.")
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise BadParameter(f"--out writes CSV or Parquet: {out} must end in .csv or .parquet.")
     with errors_as_messages(stopped="Run the same command again to go on."):

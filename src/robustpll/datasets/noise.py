@@ -17,9 +17,9 @@ from robustpll.engine.data import Batch, Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError, Rule, check_fields, refuse_other_length
-from robustpll.estimator.features import Features, finite
+from robustpll.estimator.features import Features, finite, is_sparse
 from robustpll.labels.candidates import Candidates
-from robustpll.labels.parsing import is_frame
+from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import DeepMethod
 from robustpll.methods.base import Count, Positive, Share, Step
 
@@ -52,7 +52,9 @@ class Noise(ABC):
         if (true.sizes > 1).any():
             raise InputError("labels must name one true class per row; some rows have several.")
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-        X = X if is_frame(X) else finite(np.asarray(X, dtype=np.float64))
+        X = as_pandas(X)
+        if not is_frame(X):
+            X = finite(X.tocsr() if is_sparse(X) else np.asarray(X, dtype=np.float64))
         _, rows = Features.fit_rows(X, chosen_device(device))
         refuse_other_length(len(rows), len(true))
         positions = torch.from_numpy(true.matrix.argmax(-1))[None].to(rows.device)

@@ -171,7 +171,8 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> tuple[Dataset, Datas
         new_index = np.cumsum(is_kept) - 1
         official = Split(*(new_index[rows[is_kept[rows]]] for rows in split))
         fields |= {"features": dataset.features[is_kept], "official": official}
-        return replace(dataset, **fields, notes=(), content="")
+        fields |= {"notes": (), "content": "", "people": None}  # they are of all rows
+        return replace(dataset, **fields)
 
     new_labels = labels[is_known] - (labels[is_known] > position)
     title = f"{dataset.title} without {name}"

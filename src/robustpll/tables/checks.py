@@ -67,7 +67,11 @@ def _labels_as_numbers(column: "pd.Series[Any]", y: Candidates) -> str:
     names = pd.Index(y.classes.astype(str))
     if pd.to_numeric(names, errors="coerce").isna().all():  # no name is a number: saves much time
         return ""
-    words = column.astype(object).map(lambda number: f"{number:g}", na_action="ignore")
+
+    def word(number: float) -> str:
+        return f"{number:.0f}" if number % 1 == 0 else f"{number:g}"
+
+    words = column.astype(object).map(word, na_action="ignore")
     code = names.get_indexer(words)
     is_informative = (column.notna() & (y.sizes < len(y.classes))).to_numpy(dtype=bool)
     is_candidate = (code >= 0) & y.matrix[range(len(y)), code]

@@ -92,6 +92,16 @@ def _needed(install: str) -> Iterator[None]:
         raise InputError(f"This encoder needs {error.name}. Run pip install {install}.") from error
 
 
+@contextmanager
+def _explained(fault: str, remedy: str = "") -> Iterator[None]:
+    """Turn any error of these packages, which raise many kinds, into an InputError."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).splitlines()[0][:150] if str(error) else type(error).__name__
+        raise InputError(f"{fault} ({reason}){remedy}.") from error
+
+
 def _session(path: Path) -> Any:
     with _needed("'robustpll[onnx]'"):
         import onnxruntime
@@ -100,19 +110,13 @@ def _session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()  # OMP_NUM_THREADS, or all cores
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # cores may be busy
-    try:
+    with _explained(f"{path} is not an ONNX file that can be run"):
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises many kinds
-        reason = str(error).splitlines()[0][:100]
-        raise InputError(f"{path} is not an ONNX file that can be run ({reason}).") from error
 
 
 def _answer(session: Any, rows: dict[str, Any], path: Path) -> Any:
-    try:
+    with _explained(f"{path} cannot encode these rows", ". Export it anew"):
         return session.run(None, rows)[0]
-    except Exception as error:  # onnxruntime raises many kinds
-        reason = str(error).splitlines()[0][:150]
-        raise InputError(f"{path} cannot encode these rows ({reason}). Export it anew.") from error
 
 
 def _onnx_pictures(path: Path) -> Encoder:
@@ -146,7 +150,8 @@ def _onnx_texts(path: Path) -> Encoder:
         raise InputError(f"There is no file {words}. Copy the encoder's tokenizer.json there.")
     with _needed("tokenizers"):
         from tokenizers import Tokenizer
-    tokenizer = Tokenizer.from_file(str(words))
+    with _explained(f"{words} is not the file of a tokenizer"):
+        tokenizer = Tokenizer.from_file(str(words))
     tokenizer.enable_truncation(MOST_TOKENS)
     tokenizer.enable_padding()
 
@@ -173,9 +178,11 @@ def _timm(name: str, file: Path | None) -> Encoder:
     import torch
     from safetensors.torch import load_file
 
-    with _explained(name):
+    with _explained(f"encoder={name!r} cannot be opened", f": {FORMS}"):
         network = timm.create_model(name, pretrained=file is None, num_classes=0).eval()
-    if file and (absent := network.load_state_dict(load_file(file), strict=False).missing_keys):
+    with _explained(f"{file} does not hold weights of {name}"):
+        absent = network.load_state_dict(load_file(file), False).missing_keys if file else ()
+    if absent:
         raise InputError(f"{file} lacks weights of {name}: {some_of(absent)}.")
 
     def run(pictures: Floats) -> Any:
@@ -190,18 +197,10 @@ def _sentences(name: str) -> Encoder:
     """A network of sentence-transformers, with weights that this package gets."""
     with _needed("sentence-transformers"):
         from sentence_transformers import SentenceTransformer
-    with _explained(name):  # weights in other formats than safetensors may run programs
+    # weights in other formats than safetensors may run programs
+    with _explained(f"encoder={name!r} cannot be opened", f": {FORMS}"):
         network = SentenceTransformer(name, model_kwargs={"use_safetensors": True})
     return Encoder(lambda texts: network.encode([*texts], normalize_embeddings=True))
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # these packages raise many kinds
-        reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
-        raise InputError(f"encoder={name!r} cannot be opened ({reason}): {FORMS}.") from error
 
 
 def embed(
@@ -225,13 +224,13 @@ def embed(
     """
     source = opened_source(path, reading)
     check_names(source.names, [column])
-    (batch,) = source.batches(source.names)
+    batch = next(source.batches(source.names), None)
+    if batch is None or not (len(batch.lines) or batch.bad):
+        raise InputError(f"{path} has columns, but no rows.")
     if batch.bad:
         raise InputError(f"{path}: {source.unit} {batch.bad[0].line} {batch.bad[0]}. Correct it.")
     cells = batch.cells if isinstance(batch.cells, pa.Table) else pa.table(batch.cells)
     texts = source.texts(cells[column])
-    if not texts:
-        raise InputError(f"{path} has columns, but no rows.")
     pairs = zip(batch.lines, texts, strict=True)
     places = [f"{source.unit} {line}: {text[:SHOWN]!r}" for line, text in pairs]
     rows: list[Any] = texts
@@ -240,7 +239,8 @@ def embed(
         if not skip_bad_rows:  # before anything is computed
             named = zip(places, rows, strict=True)
             _refuse(path, [f"{place} {REASONS[row]}" for place, row in named if row in REASONS])
-    store = out.with_name(f".{out.name}.{_digits(about, str(root))}")
+    folders = (str(folder.resolve()) for folder in (path.parent, root or path.parent))
+    store = out.with_name(f".{out.name}.{_digits(about, *folders)}")
     parts = []
     for start in range(0, len(rows), CHUNK):
         chunk = slice(start, start + CHUNK)
@@ -304,9 +304,11 @@ def _content(cells: Any, features: dict[str, Floats], source: Any, out: Path) ->
         write_table(cells, content)
         return content.getvalue()
     # As they are, without protection of spreadsheets: other commands read this table.
-    frame = cells.to_pandas().map(
-        lambda cell: json.dumps([*cell], ensure_ascii=False) if np.ndim(cell) else cell
-    )
+    frame = cells.to_pandas(integer_object_nulls=True)
+    for name, column in frame.items():
+        if column.dtype.kind in "Of":  # as objects: only features are rounded
+            texts = [json.dumps([*c], ensure_ascii=False) if np.ndim(c) else c for c in column]
+            frame[name] = pd.Series(texts, dtype=object)
     text, decimal = CsvText(), source.reading.decimal or "."
     delimiter = getattr(source, "delimiter", ",")
     form: Any = {"sep": delimiter, "decimal": decimal, "lineterminator": "\r\n", "index": False}

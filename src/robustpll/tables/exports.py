@@ -52,6 +52,7 @@ class LabelStudio:
     """The JSON export: tasks with `data` and `annotations`."""
 
     title = "Label Studio"
+    content = ("data",)  # what is labelled
 
     def recognises(self, record: Record) -> bool:
         return isinstance(record.get("data"), dict)
@@ -86,6 +87,7 @@ class Argilla:
     """Records of Argilla 2 as `to_json` writes them, or as its API does."""
 
     title = "Argilla"
+    content = ("fields",)
 
     def recognises(self, record: Record) -> bool:
         return isinstance(record.get("fields"), dict)
@@ -121,6 +123,7 @@ class Doccano:
     """JSONL of doccano, with `label` (or `labels`, `cats`), and a `username` if there is one."""
 
     title = "doccano"
+    content = ("text", "filename")
     keys = ("label", "labels", "cats")
     users = ("username", "annotator", "user")
 
@@ -187,7 +190,8 @@ class ExportFile(Source):
     @cached_property
     def items(self) -> list[str]:
         """The name of the item of each record; several annotators may have one each."""
-        return [str(one.get(ID, f"#{number}")) for number, one in enumerate(self.records)]
+        ids = [one.get(ID) for one in self.records]
+        return [f"#{number}" if one is None else str(one) for number, one in enumerate(ids)]
 
     @cached_property
     def question(self) -> Answer | None:
@@ -228,9 +232,13 @@ class ExportFile(Source):
     @cached_property
     def table(self) -> Any:
         """The rows, as pyarrow's Table."""
-        first = dict[str, Record]()
+        first, content = dict[str, Record](), dict[str, list[Any]]()
         for item, record in zip(self.items, self.records, strict=True):
             first.setdefault(item, self.tool.features(record))
+            labelled = [record.get(key) for key in self.tool.content]
+            if content.setdefault(item, labelled) != labelled:
+                rule = "have the same id, but not the same content. Give each item one id"
+                raise InputError(f"{self.title}: several records {item!r} {rule}.")
         names = dict.fromkeys(name for row in first.values() for name in row)
         if odd := [name for name in names if name.startswith(PREFIX)]:
             raise InputError(f"{self.title} has a field {odd[0]!r}. Rename it.")
@@ -283,6 +291,7 @@ def _text(answer: Any) -> str | None:
 
 def _column(values: list[Any]) -> Any:
     """Return a column of text or numbers; None if some cells are lists or objects."""
+    values = [None if value != value else value for value in values]  # NaN  # noqa: PLR0124
     known = [value for value in values if value is not None]
     if not known or any(isinstance(value, list | dict) for value in known):
         return None

@@ -15,6 +15,7 @@ from pyarrow.parquet import read_metadata
 from robustpll.engine.cluster import ENVIRONMENT, RayExecutor
 from robustpll.errors import InputError, some_of
 from robustpll.estimator.model_file import load
+from robustpll.tables.stream import measures_of
 
 ADDED = ("label", "probability", "uncertainty", "entropy")
 PREDICTING = 0.75  # of a core; the rest reads and writes
@@ -33,12 +34,10 @@ class Predictor:
     def __call__(self, batch: pa.Table) -> pa.Table:
         names, X = getattr(self.model, "feature_names_in_", None), batch.to_pandas()
         X = X.to_numpy(np.float64) if names is None else X[list(names)]
-        opinion = self.model.predict_opinion(X)
-        predicted = opinion.predicted()
-        probability = np.take_along_axis(opinion.probability, predicted[:, None], 1)[:, 0]
-        columns = (self.model.classes_[predicted], probability, opinion.uncertainty)
-        for name, column in zip(ADDED, (*columns, opinion.entropy), strict=True):
-            batch = batch.append_column(name, pa.array(column))
+        predicted, columns = measures_of(self.model.predict_opinion(X))
+        columns["label"] = self.model.classes_[predicted]
+        for name in ADDED:
+            batch = batch.append_column(name, pa.array(columns[name]))
         return batch
 
 

@@ -258,8 +258,7 @@ def _check(options: Any) -> None:
             raise InputError(f"{argument}={value!r}: it must be one of {permitted}.")
     if not isinstance(options.like, Table | None):
         raise InputError(f"like={options.like!r}: it must be a result of read_table.")
-    if (options.item is None) != (options.answers is None):
-        raise InputError("`answers` and `item` belong together: pass both, or neither.")
+    _check_answers(options)
     if options.image_size is not None and options.image_input is None:
         raise InputError("image_size is the size of pictures: pass their column as image_input.")
     if options.images_root is not None and not Path(options.images_root).is_dir():
@@ -267,6 +266,14 @@ def _check(options: Any) -> None:
     if options.errors_to is not None:
         starts = tuple(f"{unit},column,value,reason\n".encode() for unit in ("line", "row"))
         refuse_replacing(Path(options.errors_to), lambda c: c.startswith(starts), BAD_ROWS)
+
+
+def _check_answers(options: Any) -> None:
+    if (options.item is None) != (options.answers is None):
+        raise InputError("`answers` and `item` belong together: pass both, or neither.")
+    for name in ("annotator", "label", "confidence"):
+        if options.answers is None and getattr(options, name) is not None:
+            raise InputError(f"`{name}` is a column of `answers`: pass that table, too.")
 
 
 def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[str]]:

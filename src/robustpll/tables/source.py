@@ -327,7 +327,7 @@ class CsvFile(Source):
             encoding = "utf-8-sig"  # skips a BOM
         limit = csv.field_size_limit(LONGEST_CELL)
         try:
-            opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
+            opened: Any = unpacked_table(path) if path.suffix.lower() == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
                 yield self._bounded(iter(partial(text.readline, LONGEST_LINE), ""))
         except (LookupError, UnicodeError) as error:

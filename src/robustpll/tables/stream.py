@@ -22,6 +22,8 @@ from robustpll.errors import InputError, refuse_other_than_share, some_of
 from robustpll.estimator.abstention import NO_PROMISE
 from robustpll.estimator.streaming import StreamedRows, feature_names
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.parsing import as_names
+from robustpll.opinion import Opinion
 from robustpll.tables.labels import NO_CLASS, _names_in, read_labels
 from robustpll.tables.source import (
     BUFFER,
@@ -37,7 +39,6 @@ ARROW = (".arrow", ".feather", ".ipc")
 PIECE_ROWS, PIECE_CELLS = 2**17, 2**23  # that are read at once
 UNIT = "\x1f"  # between the names of a list that is encoded as text
 FORMS = ("candidates", "votes", "indicators")
-MEASURES = ("probability", "belief", "uncertainty", "entropy")
 OURS = {b"robustpll": b"predictions"}  # metadata of files that may be replaced
 NO_OPTIONS = {"rename": None, "fold_case": False, "unanswered": "error", "unsure": None}
 
@@ -48,6 +49,20 @@ class Piece(NamedTuple):
     columns: list[NDArray[Any]]  # the numbers of each feature, (b,) each, all finite
     classes: set[Any]  # names of the classes that occur; empty without labels
     candidates: Any  # a function from the names of all classes to `Candidates`; None without labels
+
+
+def joined(
+    names: Sequence[str], pieces: Sequence[Piece], classes: NDArray[Any] | None
+) -> tuple[pd.DataFrame, Any]:
+    """Return the features and the candidates of pieces in memory; no candidates without classes."""
+    columns = zip(names, zip(*(part.columns for part in pieces), strict=True), strict=True)
+    frame = pd.DataFrame({name: np.concatenate(parts) for name, parts in columns})
+    if classes is None:
+        return frame, None
+    parts = [piece.candidates(classes) for piece in pieces]
+    arrays = ([getattr(part, name) for part in parts] for name in ("matrix", "prior"))
+    matrix, prior = map(np.concatenate, arrays)
+    return frame, Candidates(matrix, classes, prior)
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,8 +110,8 @@ class ParquetRows(Displayed, StreamedRows):
     separator: str = "|"
     scratch: str | Path | None = None
     window: int | None = None
-    # share, seed, and whether the rows are those drawn, or the others: see `split`
-    _drawn: tuple[float, int, bool] | None = field(default=None, init=False, repr=False)
+    # of each `split`: share, seed, and whether the rows are those drawn, or the others
+    _drawn: tuple[tuple[float, int, bool], ...] = field(default=(), init=False, repr=False)
 
     @property
     def has_prior(self) -> bool:
@@ -108,7 +123,7 @@ class ParquetRows(Displayed, StreamedRows):
         refuse_other_than_share("share", share)
         parts = (replace(self), replace(self))
         for part, is_drawn in zip(parts, (False, True), strict=True):
-            object.__setattr__(part, "_drawn", (share, random_state, is_drawn))
+            object.__setattr__(part, "_drawn", (*self._drawn, (share, random_state, is_drawn)))
         return parts
 
     def read(self, classes: NDArray[Any] | None = None) -> tuple[pd.DataFrame, Candidates | None]:
@@ -117,16 +132,9 @@ class ParquetRows(Displayed, StreamedRows):
         `classes` are all names of classes, by default those that occur.
         """
         pieces = [*self.pieces(labelled=self._form is not None)]
-        columns = zip(self.names, zip(*(part.columns for part in pieces), strict=True), strict=True)
-        frame = pd.DataFrame({name: np.concatenate(parts) for name, parts in columns})
-        if self._form is None:
-            return frame, None
-        if classes is None:
-            classes = np.unique([*set[Any]().union(*(piece.classes for piece in pieces))])
-        parts = [piece.candidates(classes) for piece in pieces]
-        arrays = ([getattr(part, name) for part in parts] for name in ("matrix", "prior"))
-        matrix, prior = map(np.concatenate, arrays)
-        return frame, Candidates(matrix, classes, prior)
+        if classes is None and self._form is not None:
+            classes = np.unique(as_names([*set[Any]().union(*(part.classes for part in pieces))]))
+        return joined(self.names, pieces, classes)
 
     def count(self) -> int:
         """Return the number of rows of all files."""
@@ -214,18 +222,24 @@ class ParquetRows(Displayed, StreamedRows):
             start = 0
             for batch in _batches(file, [*columns], rows):
                 cells, lines = pa.table(batch), np.arange(start, start + len(batch))
-                if self._drawn is not None:
-                    share, seed, is_drawn = self._drawn
-                    draws = np.random.PCG64(seed_of(seed, "held out", number)).advance(start)
-                    random = np.random.Generator(draws).random(len(lines))  # by row
-                    chosen = (random < share) == is_drawn
+                if self._drawn:
+                    chosen = self._is_chosen(number, start, len(lines))
                     cells, lines = cells.filter(pa.array(chosen)), lines[chosen]
                 start += len(batch)
                 if len(lines):
                     any_row = True
                     yield cells.combine_chunks(), _Place(file, lines)
         if not any_row:
-            raise InputError(f"{self.path} has columns, but no rows.")
+            where = " in this part of a split" if self._drawn else ""
+            raise InputError(f"{self.path} has columns, but no rows{where}.")
+
+    def _is_chosen(self, file: int, start: int, count: int) -> NDArray[np.bool_]:
+        """Whether so many rows of a file, from `start` on, are in this part of all splits."""
+        chosen = np.ones(count, dtype=bool)
+        for level, (share, seed, is_drawn) in enumerate(self._drawn):
+            draws = np.random.PCG64(seed_of(seed, "held out", file, *range(level))).advance(start)
+            chosen &= (np.random.Generator(draws).random(count) < share) == is_drawn
+        return chosen
 
     def _labels(self, cells: Any, place: "_Place") -> tuple[set[Any], Any]:
         """Return `classes` and `candidates` of a piece."""
@@ -292,20 +306,25 @@ def _predicted(
 ) -> dict[str, Any]:
     """Return the columns of `write_predictions` for some rows."""
     opinion = model.predict_opinion(frame)
-    predicted = opinion.predicted()
-    probability, chosen = opinion.probability, (np.arange(len(frame)), predicted)
+    predicted, measures = measures_of(opinion)
     columns: dict[str, Any] = {"label": model.classes_[predicted]}
-    measures = (probability[chosen], opinion.belief[chosen], opinion.uncertainty, opinion.entropy)
-    for name, values in zip(MEASURES, measures, strict=True):
-        columns[name] = values.astype(np.float32)
+    columns |= {name: values.astype(np.float32) for name, values in measures.items()}
     columns["accepted"] = np.zeros(len(frame), dtype=bool)
     columns["reason"] = np.full(len(frame), NO_PROMISE, dtype=object)
     if model.trial_ is not None:
         decision = model.decide(frame, error=error)
         columns["accepted"], columns["reason"] = decision.accepted, decision.reason
     for number, name in enumerate(model.classes_ if probabilities else ()):
-        columns[f"probability of {name}"] = probability[:, number].astype(np.float32)
+        columns[f"probability of {name}"] = opinion.probability[:, number].astype(np.float32)
     return columns
+
+
+def measures_of(opinion: Opinion) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """Return the predicted classes, and how certain they are, by name."""
+    predicted = opinion.predicted()
+    chosen = np.arange(len(predicted)), predicted
+    certain = {"probability": opinion.probability[chosen], "belief": opinion.belief[chosen]}
+    return predicted, certain | {"uncertainty": opinion.uncertainty, "entropy": opinion.entropy}
 
 
 @dataclass(frozen=True)
@@ -364,11 +383,13 @@ def _batches(file: Path, columns: list[str], rows: int) -> Iterator[Any]:
     """Yield these columns of a file in record batches of at most so many rows."""
     with _opened(file) as opened:
         if isinstance(opened, pq.ParquetFile):
-            yield from opened.iter_batches(rows, columns=columns)
-            return
-        for number in range(opened.num_record_batches):
-            batch = opened.get_batch(number).select(columns)
-            yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
+            wholes = opened.iter_batches(rows, columns=columns)
+        else:
+            numbers = range(opened.num_record_batches)
+            wholes = (opened.get_batch(number).select(columns) for number in numbers)
+        for whole in wholes:
+            whole.validate(full=True)  # wrong offsets of texts would end the process
+            yield from (whole.slice(start, rows) for start in range(0, len(whole), rows))
 
 
 def _numbers(column: Any, name: str, place: _Place) -> NDArray[Any]:
