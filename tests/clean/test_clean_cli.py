@@ -188,7 +188,9 @@ def test_a_table_of_a_german_spreadsheet_stays_one(tmp_path: Path, run: Run) -> 
     assert [row[0] for row in written] == [row[0] for row in rows]  # numbers, not formulas
     assert [row[4] for row in written[:3]] == [*names[:2], "'-油"]
     assert all("," in row[5] for row in written)  # confidence, as a number of this table
-    assert {row[0] for row in rows_of(tmp_path / "out" / "annotators.csv")[1:]} == {"Zoë", "李"}
+    people = rows_of(tmp_path / "out" / "annotators.csv", ";")  # opens in the same spreadsheet
+    assert {row[0] for row in people[1:]} == {"Zoë", "李"}
+    assert all("," in row[people[0].index("low")] for row in people[1:])
     assert names[2] in (tmp_path / "out" / "review.html").read_text(encoding="utf-8")
 
 
@@ -256,7 +258,7 @@ def test_decided_rows_have_one_candidate_and_are_not_asked_again(pets: Path, run
         (("--folds", "1"), "folds must be an int of at least 2"),
         (("--out", __file__), "out must be a writable folder"),
         (("--decisions", __file__), "cannot be read"),
-        (("--decisions", "nothing.csv"), "nothing.csv cannot be read or written: No such file"),
+        (("--decisions", "nothing.csv"), "there is no file nothing.csv"),
     ],
 )
 def test_impossible_options_are_refused_in_one_line(
