@@ -138,7 +138,8 @@ def _summary(
         yield shared.right_shares(cleaned.judged.labels == rows.truth, groups)
     yield f"  {cleaned.table}: the table with resolved labels"
     for name, frame in cleaned.findings.items():
-        yield f"  {out / name}.csv: {len(frame):,} {name.replace('_', ' ')}"
+        words = name.replace("_", " ").replace("that miss", "that may miss")
+        yield f"  {out / name}.csv: {len(frame):,} {words}"
     if cleaned.not_shown:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.not_shown.items()))
         yield f"pictures that the page does not show: {reasons}"
