@@ -100,6 +100,14 @@ def test_the_folder_has_the_table_its_labels_and_all_findings(cleaned: tuple[Pat
         assert "no promise" not in text
 
 
+def test_one_annotator_agrees_with_nobody(pets: Path, run: Run) -> None:
+    others = ("--ignore", "by bob", "--ignore", "by zoe", "--ignore", "gold", "--ignore", "name")
+    result = run(pets, form=("--votes", "by a", "--skip-bad-rows", *others))
+    succeeded(result)
+    assert re.search(r"\n1 annotator, right in \d+% of the answers", result.stdout)
+    assert "kappa" not in result.stdout
+
+
 def test_the_summary_says_how_many_questions_a_laxer_promise_saves(pets: Path, run: Run) -> None:
     strict, lax = run(pets, "--wrong", "1e-6"), run(pets, "--wrong", "0.05", out="lax")
     succeeded(strict)

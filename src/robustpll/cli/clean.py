@@ -101,6 +101,9 @@ def _about_annotators(judged: "Judgement") -> Iterator[str]:
     if judged.crowd is not None and judged.answers is not None:
         votes = votes_for(judged.answers, len(judged.candidates.classes))
         right = judged.crowd.crowd.reliability
+        if len(right) == 1:  # nobody to agree with
+            yield f"1 annotator, right in {right[0]:.0%} of the answers (estimated)"
+            return
         measures = (fleiss_kappa(votes), krippendorff_alpha(votes))
         kappa, alpha = ("not defined" if np.isnan(m) else f"{m:.2f}" for m in measures)
         yield (
