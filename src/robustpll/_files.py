@@ -49,6 +49,12 @@ def plain_text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def delimiter_of(text: str) -> str:
+    """Return the delimiter of a CSV file that we wrote and a spreadsheet may have saved again."""
+    head = text[:200].split("\n", 1)[0]
+    return max(",;\t", key=head.count)
+
+
 def refuse_replacing(path: Path, is_ours: Callable[[bytes], bool], what: str) -> None:
     """Raise InputError if `path` exists, is not empty, and `is_ours` rejects its first bytes."""
     if not path.exists():

@@ -100,6 +100,14 @@ def test_the_folder_has_the_table_its_labels_and_all_findings(cleaned: tuple[Pat
         assert "no promise" not in text
 
 
+def test_one_annotator_agrees_with_nobody(pets: Path, run: Run) -> None:
+    others = ("--ignore", "by bob", "--ignore", "by zoe", "--ignore", "gold", "--ignore", "name")
+    result = run(pets, form=("--votes", "by a", "--skip-bad-rows", *others))
+    succeeded(result)
+    assert re.search(r"\n1 annotator, right in \d+% of the answers", result.stdout)
+    assert "kappa" not in result.stdout
+
+
 def test_the_summary_says_how_many_questions_a_laxer_promise_saves(pets: Path, run: Run) -> None:
     strict, lax = run(pets, "--wrong", "1e-6"), run(pets, "--wrong", "0.05", out="lax")
     succeeded(strict)
@@ -188,7 +196,9 @@ def test_a_table_of_a_german_spreadsheet_stays_one(tmp_path: Path, run: Run) -> 
     assert [row[0] for row in written] == [row[0] for row in rows]  # numbers, not formulas
     assert [row[4] for row in written[:3]] == [*names[:2], "'-油"]
     assert all("," in row[5] for row in written)  # confidence, as a number of this table
-    assert {row[0] for row in rows_of(tmp_path / "out" / "annotators.csv")[1:]} == {"Zoë", "李"}
+    people = rows_of(tmp_path / "out" / "annotators.csv", ";")  # opens in the same spreadsheet
+    assert {row[0] for row in people[1:]} == {"Zoë", "李"}
+    assert all("," in row[people[0].index("low")] for row in people[1:])
     assert names[2] in (tmp_path / "out" / "review.html").read_text(encoding="utf-8")
 
 
@@ -256,7 +266,7 @@ def test_decided_rows_have_one_candidate_and_are_not_asked_again(pets: Path, run
         (("--folds", "1"), "folds must be an int of at least 2"),
         (("--out", __file__), "out must be a writable folder"),
         (("--decisions", __file__), "cannot be read"),
-        (("--decisions", "nothing.csv"), "nothing.csv cannot be read or written: No such file"),
+        (("--decisions", "nothing.csv"), "there is no file nothing.csv"),
     ],
 )
 def test_impossible_options_are_refused_in_one_line(

@@ -95,6 +95,26 @@ def test_the_latest_moment_counts_and_not_the_largest_text(
         assert (decisions.settled, decisions.again) == ({0: 1}, {})
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_a_file_that_a_spreadsheet_saved_with_other_delimiters_is_read(
+    tmp_path: Path, delimiter: str
+) -> None:
+    path = tmp_path / "d.csv"
+    cells = (
+        [*HEAD],
+        ["2", "ant", "16.11.2026 9:00", "", "label", "", "content 2", "a, b", "1", "{}"],
+    )
+    path.write_text("\r\n".join(map(delimiter.join, cells)), encoding="utf-8-sig")
+    assert read(path).settled == {0: 0}
+
+
+def test_a_file_in_another_encoding_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_bytes("row,decision,when,table\n2,Öl,,".encode("cp1252"))
+    with pytest.raises(InputError, match="Save it as CSV UTF-8"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     "when",
     [

@@ -405,6 +405,12 @@ def test_a_narrow_screen_cuts_nothing_off_and_a_page_without_scripts_says_why_it
     assert page.get_by_text("scripts are off").is_visible()
 
 
+def test_the_question_about_other_rows_leads_to_its_answer(show: Open) -> None:
+    page = show(page_of(), viewport={"width": 1000, "height": 400})
+    page.locator("#why").click()
+    expect(page.locator("#others")).to_be_in_viewport()
+
+
 def lines_of(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

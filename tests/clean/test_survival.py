@@ -70,6 +70,8 @@ def reviewed(pets: Path, run: Run) -> tuple[Path, list[str], str]:
     """A table, four rows of its page, and decisions about them of all kinds."""
     succeeded(run(pets, *WRONG, "--id", "name"))
     rows = asked(pets, 4)
+    listed = pd.read_csv(pets.parent / "out" / "rows_for_review.csv", dtype=str)
+    assert listed["id"].tolist() == [*map(name_of, listed["row"])]
     kinds = [("label", "cow"), ("label", "ant"), ("cannot tell", ""), ("exclude", "")]
     return pets, rows, decide(pets, dict(zip(rows, kinds, strict=True)))
 

@@ -117,8 +117,8 @@ def model(fitted: Path) -> Any:
 with_model = pytest.mark.usefixtures("model")
 
 
-def rows_of(path: str = "out.csv") -> pd.DataFrame:
-    return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+def rows_of(path: str = "out.csv", sep: str = ",") -> pd.DataFrame:
+    return pd.read_csv(path, sep=sep, dtype=str, keep_default_na=False, encoding="utf-8-sig")
 
 
 # fit
@@ -567,10 +567,14 @@ def test_how_the_first_table_was_written_is_remembered_and_can_be_said_anew() ->
     write(table)
     predict(out="other.csv", code=1)
     predict("--delimiter", ",", "--decimal", ".", out="other.csv")
-    pd.testing.assert_frame_equal(rows_of(), rows_of("other.csv"))
+    ours = rows_of(sep=";")  # opens in the same spreadsheet
+    assert ours["probability"].str.contains(",").all()
+    ours[[*MEASURES]] = ours[[*MEASURES]].replace(",", ".", regex=True)
+    pd.testing.assert_frame_equal(ours, rows_of("other.csv"))
+    predict("--delimiter", ",", "--decimal", ".")  # replaces its own file, of either form
     write(table, "new.parquet")
     predict(name="new.parquet", out="parquet.csv")
-    assert rows_of("parquet.csv")["label"].tolist() == rows_of()["label"].tolist()
+    assert rows_of("parquet.csv", ";")["label"].tolist() == ours["label"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -611,7 +615,7 @@ def test_files_of_others_are_not_replaced_and_this_is_told_before_anything_is_re
     files = [path for path in Path().iterdir() if path.is_file()]
     before = [path.read_bytes() for path in files]
     common = {
-        "nowhere/out.csv": "cannot be written: No such file",
+        "nowhere/out.csv": "cannot be written: there is no folder nowhere",
         "folder.csv": "is no plain file",
         "table.csv/out.csv": "cannot be written: Not a directory",
         "table.csv": "is an input and would be overwritten",

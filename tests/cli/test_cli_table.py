@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from robustpll.cli import app
+from robustpll.cli.messages import as_options
 
 VOTES = """weight,town,by bob,by eve,by zoe,gold
 4,Rome,cat,cat,cat,cat
@@ -112,7 +113,7 @@ def test_rows_without_candidates_are_told_with_the_option_that_keeps_them(
     text: str, form: tuple[str, ...]
 ) -> None:
     result = run(text, *form, code=1)
-    assert "names no class: give it an answer, or pass --unanswered 'all" in result.stderr
+    assert 'names no class: give it an answer, or pass --unanswered "all' in result.stderr
     assert "*" not in result.stderr  # no pattern of columns is shown as a column
     result = run(text, *form, "--unanswered", "all classes")
     assert line_of(result, "a") == "a 2 66.7%"
@@ -125,7 +126,7 @@ NUMBERS = "".join(f"{i}.5,{'?' if i == 50 else i / 7},{'ab'[i % 2]}\n" for i in 
     ("text", "options", "reason"),
     [
         ("", (), "table.csv is empty"),
-        ("x;c\n1;a\n", FORM, "--delimiter ';'"),
+        ("x;c\n1;a\n", FORM, '--delimiter ";"'),
         ("x,c,day\n1,a,1/2/2020\n2,b,1/2/2020\n", FORM, "in --ignore"),
         ("x,c\n1,a\n", ("--candidates", "d"), "--candidates: there is no column 'd'"),
     ],
@@ -146,7 +147,7 @@ def test_advice_on_cells_names_options() -> None:
     )
     result = run("x,c\n1,a\n2,b\n3,a;b\n", *FORM)
     assert "table.csv: The class name 'a;b' is made of other class names" in result.stderr
-    assert "--separator ';'" in result.stderr
+    assert '--separator ";"' in result.stderr
 
 
 def test_names_harm_no_terminal_and_long_lists_are_cut_with_a_count() -> None:
@@ -186,8 +187,8 @@ def test_slips_in_class_names_are_told_by_every_command_that_reads_them(
         "mean the same class. 'Katze' is proposed.",
         "table.csv: --fold-case merges case and blanks; `table --propose map.csv` and --rename "
         "merge all.",
-        "table.csv: '?' became a class. Pass --missing '?' if it means \"no answer\".",
-        "table.csv: 'n/a' became a class. Pass --missing 'n/a' if it means \"no answer\".",
+        'table.csv: \'?\' became a class. Pass --missing "?" if it means "no answer".',
+        'table.csv: \'n/a\' became a class. Pass --missing "n/a" if it means "no answer".',
     ]
 
 
@@ -196,5 +197,31 @@ def test_the_remedies_for_slips_work() -> None:
     assert "became a class" not in result.stderr
     assert "2 rows do not parse" in result.stderr
     columns = "x,is cat,is ?,is dog\n1,1,0,1\n2,0,1,1\n3,1,1,0\n"
-    assert "Pass --ignore 'is ?'" in run(columns, "--indicators", "is ").stderr
+    assert 'Pass --ignore "is ?"' in run(columns, "--indicators", "is ").stderr
     assert "is ?" not in run(columns, "--indicators", "is ", "--ignore", "is ?").stderr
+
+
+def test_proposed_names_survive_a_spreadsheet_with_semicolons() -> None:
+    text, options = SLIPS.replace(",", ";"), (*FORM, "--delimiter", ";", "--missing", "n/a")
+    for _ in range(2):  # it replaces its own file
+        run(text, *options, "--skip-bad-rows", "--propose", "map.csv")
+        content = Path("map.csv").read_bytes()
+        assert content.startswith("\ufefffrom;to\n".encode())
+        Path("map.csv").write_bytes(content.replace(b"\n", b"\r\n"))
+    result = run(text, *options, "--skip-bad-rows", "--missing", "?", "--rename", "map.csv")
+    assert "2 classes" in result.stdout
+    assert "--rename names" not in result.stderr  # "?" may be a gap twice
+
+
+def test_a_spreadsheet_or_an_export_without_answers_is_told_what_to_save() -> None:
+    result = run("", *FORM, name="table.xlsx", code=1)
+    assert "Save a spreadsheet as CSV UTF-8" in result.stderr
+    record = '[{"id": 1, "text": "a", "sentiment": "cat", "annotation_id": 3, "lead_time": 2.5}]'
+    assert "export JSON, not JSON-MIN" in run(record, name="table.json").stderr
+
+
+@pytest.mark.parametrize("separator", [",", ";", "|", " "])
+def test_advice_is_typed_alike_in_every_shell(separator: str) -> None:
+    message = f"Pass delimiter={separator!r}, or check `missing`."
+    assert as_options(message) == f'Pass --delimiter "{separator}", or check --missing.'
+    assert as_options("rename='x': no file") == "--rename 'x': no file"

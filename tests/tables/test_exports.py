@@ -498,7 +498,7 @@ def test_a_long_table_and_new_names_on_the_command_line(
             "--unsure", "hm")  # fmt: skip
     shown = invoke("table", *form, "--propose", "map.csv")
     assert "'Katze' (19 rows), 'katze' (1 rows), 'Katz' (1 rows) may mean" in shown.stderr
-    proposed = Path("map.csv").read_text(encoding="utf-8")
+    proposed = Path("map.csv").read_text(encoding="utf-8-sig")
     assert proposed == "from,to\nkatze,Katze\nKatz,Katze\n?,\n"
     assert "5 classes" in shown.stdout
     assert "4 classes" in invoke("table", *form, "--fold-case").stdout

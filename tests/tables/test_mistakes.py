@@ -87,11 +87,11 @@ def test_files_that_are_no_tables_are_named(write: Write, tmp_path: Path) -> Non
     odd = content[:40_000] + b"\xfc" + content[40_001:]
     broken = {
         tmp_path / "nowhere.csv": "There is no file",
-        write(PETS, "t.xlsx"): "ends in '.xlsx'.*Rename",
+        write(PETS, "t.xlsx"): "ends in '.xlsx'.*Save a spreadsheet as CSV UTF-8",
         write(PETS, "t.parquet"): "is not a Parquet file",
         write(PETS, "plain.csv.gz"): "Not a gzipped file.*Rename it without .gz",
         write(packed[:-20], "cut.csv.gz"): "file ended before",
-        write(odd, "odd.csv"): r"not text in utf-8.* byte 0xfc .*Save it as UTF-8",
+        write(odd, "odd.csv"): r"not text in utf-8.* byte 0xfc .*Save it as CSV UTF-8",
     }
     for path, reason in broken.items():
         with pytest.raises(InputError, match=reason) as caught:
@@ -192,6 +192,7 @@ REFUSED: dict[str, tuple[str, list[Any], str]] = {
         [f"{i},{100 + i}" for i in range(90)],
         "numbers as text .*decimal=','",
     ),
+    "decimal commas": ("x", ["1,5", "1.200,75", ""] * 30, "decimal commas.*decimal=','"),
     "money": ("x", ["$1,100.50", "$2,100.00", "7"] * 30, "numbers as text .*1234.5"),
     "zip codes": ("zip", ["10104", "00100"] * 9, "numbers as text .'10104'.*`categories`"),
 }

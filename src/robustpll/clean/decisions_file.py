@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.metrics import cohen_kappa_score
 
+from robustpll._files import delimiter_of
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.spelling import unguarded
@@ -276,9 +277,16 @@ def _lines(paths: Sequence[Path]) -> Iterator[_Line]:
         try:
             text = path.read_bytes().decode("utf-8-sig")
             # not str.splitlines: class names may contain characters that it takes for line ends
-            reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+            content = io.StringIO(text, newline="")
+            reader = csv.DictReader(content, delimiter=delimiter_of(text), strict=True)
             lines = [(f"{path}, line {reader.line_num}", cells) for cells in reader]
-        except (UnicodeError, csv.Error) as error:
+        except FileNotFoundError:
+            remedy = "Check the path and the current folder"
+            raise InputError(f"decisions: there is no file {path}. {remedy}.") from None
+        except UnicodeError as error:
+            remedy = "Save it as CSV UTF-8, or pass the file as the page wrote it"
+            raise InputError(f"decisions: {path} cannot be read: no UTF-8. {remedy}.") from error
+        except csv.Error as error:
             raise InputError(f"decisions: {path} cannot be read ({error}). {REMEDY}") from error
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
             raise InputError(f"decisions: {path} has no column {missing[0]!r}. {REMEDY}")

@@ -224,7 +224,7 @@ class Review {
     const picture = this.picture(row);
     if (picture) face.append(picture);
     face.append(this.choices(row));
-    const title = make("h2", { id: "card-title" }, `Row ${row.name}`);
+    const title = make("h2", { id: "card-title" }, [`Row ${row.name}`, row.id].filter(Boolean).join(" · "));
     const sides = make("div", { class: "sides" }, this.answers(row), this.similar(row));
     const parts = [this.headline(row), why, this.said(row), face, this.others(row), sides];
     card.replaceChildren(title, ...parts, ...this.cells(row));
@@ -517,7 +517,10 @@ class Review {
     byId("accept").addEventListener("click", () => this.acceptAll());
     byId("accept").addEventListener("blur", () => this.offerAll());
     byId("unaccept").addEventListener("click", () => this.unaccept());
-    byId("why")?.addEventListener("click", () => byId("keys").showModal());
+    byId("why")?.addEventListener("click", () => {
+      byId("keys").showModal();
+      byId("others").scrollIntoView();
+    });
     byId("scroller").addEventListener("scroll", () => this.drawList(), { passive: true });
     addEventListener("resize", () => this.drawList());
     byId("undo").addEventListener("click", () => this.undo());

@@ -92,8 +92,11 @@ def clean_table(
     cleaned = Cleaned(judged, decided, findings, target, assumption, Counter())
     page = _page(path, out, cleaned, most, columns)
     folder.write(target.name, _labelled_table(source, table, cleaned))
+    keys = decided.keys
+    ids = dict(zip(keys.rows.tolist(), keys.ids, strict=True)) if keys.ids else {}
     for name, frame in findings.items():
-        text = safe_csv(frame, index=False, float_format="%.4g")
+        named = frame.assign(id=frame["row"].map(ids)) if ids and "row" in frame else frame
+        text = safe_csv(named, index=False, float_format="%.4g", **source.reading.csv_format)
         folder.write(f"{name}.csv", text.encode(ENCODING))
     folder.write(PAGE, page.encode())
     return cleaned
@@ -117,7 +120,7 @@ def _assumption(judged: Judgement, error: float, suspects: int) -> str:
     return (
         f"{text} It estimates that nobody named the true class of {mean:.1%} of the rows (between "
         f"{low:.1%} and {high:.1%}), and that annotators share {crowd.shared:.0%} of its own "
-        "doubt. To that part, it does not count that they agree."
+        "doubt: for that part, their agreement is no evidence."
     )
 
 

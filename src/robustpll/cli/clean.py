@@ -101,6 +101,9 @@ def _about_annotators(judged: "Judgement") -> Iterator[str]:
     if judged.crowd is not None and judged.answers is not None:
         votes = votes_for(judged.answers, len(judged.candidates.classes))
         right = judged.crowd.crowd.reliability
+        if len(right) == 1:  # nobody to agree with
+            yield f"1 annotator, right in {right[0]:.0%} of the answers (estimated)"
+            return
         measures = (fleiss_kappa(votes), krippendorff_alpha(votes))
         kappa, alpha = ("not defined" if np.isnan(m) else f"{m:.2f}" for m in measures)
         yield (
@@ -138,7 +141,8 @@ def _summary(
         yield shared.right_shares(cleaned.judged.labels == rows.truth, groups)
     yield f"  {cleaned.table}: the table with resolved labels"
     for name, frame in cleaned.findings.items():
-        yield f"  {out / name}.csv: {len(frame):,} {name.replace('_', ' ')}"
+        words = name.replace("_", " ").replace("that miss", "that may miss")
+        yield f"  {out / name}.csv: {len(frame):,} {words}"
     if cleaned.not_shown:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.not_shown.items()))
         yield f"pictures that the page does not show: {reasons}"

@@ -31,11 +31,13 @@ def say(message: str) -> None:
 
 
 def as_options(message: str) -> str:
-    """Return a message about arguments, delimiter=';', in terms of options, --delimiter ';'."""
+    """Return a message about arguments, delimiter=';', in terms of options, --delimiter ";"."""
     message = message.replace("errors_to", "errors")
     message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)
     message = re.sub(rf"\b({ARGUMENTS})=(?=['\"])", r"`\1` ", message)
-    return re.sub(rf"`({ARGUMENTS})`", lambda name: f"--{name[1].replace('_', '-')}", message)
+    message = re.sub(rf"`({ARGUMENTS})`", lambda name: f"--{name[1].replace('_', '-')}", message)
+    # to be typed: only double quotes work in every shell, also on Windows
+    return re.sub(r"""(--[a-z-]+) '([^'"\\$`]*)'(?!:)""", r'\1 "\2"', message)
 
 
 def show_list(heading: Sequence[str], rows: Iterable[Sequence[Any]], limit: int = 30) -> None:
@@ -108,7 +110,10 @@ def refuse_unwritable(path: Path, inputs: Iterable[Path], start: bytes, what: st
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+        reason = error.strerror
+        if not path.parent.is_dir():
+            reason = f"there is no folder {path.parent}. Make it"
+        raise InputError(f"{path} cannot be written: {reason}.") from error
 
 
 @contextmanager

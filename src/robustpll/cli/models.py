@@ -34,7 +34,8 @@ MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
 # how files begin that these commands may replace
 MODEL_START = rb'.{8}\{"__metadata__":\{"robustpll'  # after the length of safetensors' header
-PREDICTIONS_START = rb"(\xef\xbb\xbf)?(line|row),([^\n]*,)?" + ",".join(COLUMNS).encode() + rb"\n"
+PREDICTIONS_START = rb"(?:\xef\xbb\xbf)?(?:line|row)(.)(?:[^\n]*\1)?"  # with any delimiter
+PREDICTIONS_START += rb"\1".join(name.encode() for name in COLUMNS) + rb"\n"
 ACCEPT, REVIEW = "accept", "review"
 BAD = "does not parse"
 TOO_FAR = "a number is too far from the training rows"
@@ -503,7 +504,7 @@ def _write(
     copied = [*keep, truth] if truth else keep
     classes = {str(name) for name in model.classes_}
     gaps, unit = {*GAPS, *table.source.gaps} - classes, table.source.unit
-    counts, predictions, done = [], [], 0
+    counts, predictions, done, form = [], [], 0, table.source.reading.csv_format
     with writing(out) as file, Console(stderr=True).status("0 rows") as status:
         file.write(b"" if by else codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
         max_rows = MAX_NUMBERS // max(len(classes), math.prod(model.features_.shape))
@@ -518,7 +519,10 @@ def _write(
             if by:
                 predictions.append(rows)
             else:
-                file.write(safe_csv(rows, header=not done, index_label=unit).encode())
+                if "decimal" in form:
+                    rows = rows.replace(dict.fromkeys(MEASURES, r"\."), form["decimal"], regex=True)
+                text = safe_csv(rows, header=not done, index_label=unit, **form)
+                file.write(text.encode())
             done += len(rows)
             status.update(f"{done:,} rows")
         total = pd.concat(counts).groupby(["reason", "outcome"]).sum().reset_index(name="rows")

@@ -52,6 +52,11 @@ BAD_ROWS_SHOWN = 5
 MAX_GROUPS = 10  # of similar class names
 FOLD_CASE = "Merge class names that differ in case, blanks or Unicode form."
 MERGE = "--fold-case merges case and blanks; `table --propose map.csv` and --rename merge all."
+UNLABELLED = (
+    "has no answers to learn from. Label some records first; from Label Studio, export JSON, not "
+    "JSON-MIN."
+)
+PROPOSAL_START = rb"(\xef\xbb\xbf)?from[^\w\s]?\s?to\r?\n"  # also as a spreadsheet saves it
 PROPOSE = "CSV file for new names of similar classes, to edit and pass as --rename."
 ENCODER = "An ONNX file, or a name of timm (also NAME:FILE.safetensors) or sentence-transformers."
 NORMALIZE = "Colours of an encoder: imagenet, half (from -1 to 1) or none (from 0 to 1)."
@@ -217,6 +222,7 @@ def read(
     skipped; but not if the table is only to `show`.
     """
     from robustpll.tables.read import read_table, read_with_cells
+    from robustpll.tables.source import EXPORTS
 
     arguments = asdict(columns) | asdict(file) | {"ignore": columns.ignored()}
     arguments["errors_to"] = arguments.pop("errors")
@@ -228,10 +234,12 @@ def read(
             refuse_too_large(path)
         table = reader(path, on_bad_rows="skip", **arguments)
         if table.y is None and not show:
-            raise InputError(f"{path} has no answers to learn from. Label some records first.")
+            raise InputError(f"{path} {UNLABELLED}")
         if not (show or table.features.shape[1] or columns.image_input):
             remedy = "Add columns that describe the items, or pictures by --image-input."
             raise InputError(f"no column is left to learn from, beside labels and ids. {remedy}")
+    if table.y is None and path.suffix.lower() in EXPORTS:
+        say(f"{path} {UNLABELLED}")
     for message in (*_bad_rows(table, path, columns), *_class_names(table, path, columns)):
         say(message)
     if unused := columns.unused(table):
@@ -285,7 +293,7 @@ def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator
         yield f"{path}: {f'There are {more:,} more. ' if more else ''}{MERGE}"
     prefix, option = columns.indicators or "", "--ignore" if columns.indicators else "--missing"
     for word in variants.placeholders:
-        remedy = f"{option} {prefix + word!r}"
+        remedy = f'{option} "{prefix + word}"'
         yield f'{path}: {word!r} became a class. Pass {remedy} if it means "no answer".'
 
 
@@ -372,11 +380,11 @@ def table(
     columns.check_form(path, required=False)
     with errors_as_messages():
         if propose is not None:
-            refuse_unwritable(propose, (path,), rb"from,to\n", "a file of --propose")
+            refuse_unwritable(propose, (path,), PROPOSAL_START, "a file of --propose")
     table = read(path, columns, file, show=True)
     if propose is not None and table.y is not None:
         with errors_as_messages():
-            _propose(table.y, propose)
+            _propose(table.y, propose, file.reading().csv_format)
     typer.echo(f"{path}: {len(table):,} rows, {input_of(table)}")
     if table.y is not None:
         _show_labels(table)
@@ -391,7 +399,7 @@ def table(
         raise typer.Exit(1)
 
 
-def _propose(y: Any, path: Path) -> None:
+def _propose(y: Any, path: Path, form: dict[str, str]) -> None:
     """Write new names of similar classes, and gaps for words that may mean "no answer"."""
     import pandas as pd
 
@@ -401,7 +409,7 @@ def _propose(y: Any, path: Path) -> None:
 
     mapping = label_variants(y).mapping
     names = pd.DataFrame({FROM: [*mapping], TO: [new or "" for new in mapping.values()]})
-    write_whole(path, safe_csv(names, index=False).encode())
+    write_whole(path, safe_csv(names, index=False, **form).encode("utf-8-sig"))
     say(f"{path} proposes new names for {len(mapping):,} classes. Correct it, and pass --rename.")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from robustpll._display import Displayed
-from robustpll._files import plain_text
+from robustpll._files import delimiter_of, plain_text
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import is_frame
@@ -125,7 +125,8 @@ def read_names(rename: Any) -> dict[Any, Any]:
             raise InputError(f"`rename`: {path} has more than {LARGEST:,} bytes. Shorten it.")
         try:
             text = plain_text(path).removeprefix("\ufeff")
-            lines = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+            content, delimiter = io.StringIO(text, newline=""), delimiter_of(text)
+            lines = csv.DictReader(content, delimiter=delimiter, strict=True)
             pairs = [(unguarded(line[FROM]), unguarded(line[TO])) for line in lines]
         except (OSError, UnicodeError, csv.Error, KeyError, TypeError, AttributeError) as error:
             rule = f"must be a CSV file with the columns {FROM} and {TO}, such as --propose writes"

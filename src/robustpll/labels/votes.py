@@ -436,7 +436,7 @@ def _wide(answers: Iterable[Any], items: Any, annotators: Any, duplicates: str) 
             table[row, column] = frozenset(chain(*both))
         else:
             who = f"{annotators[column]!r} answers {before!r} and {cell!r}"
-            remedy = "Delete one, or pass duplicates='last' or 'set'"
+            remedy = "Delete one, or pass duplicates='last' or duplicates='set'"
             raise InputError(f"Votes.long: {who} about item {items[row]!r}. {remedy}.")
     return pd.DataFrame(table, items, annotators)
 

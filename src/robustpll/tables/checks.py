@@ -20,11 +20,16 @@ DATE = re.compile(
 NUMBER = re.compile(
     r"[+-]?[$€£¥]? ?[+-]?([0-9]+|[0-9]{1,3}([,.' ][0-9]{3})+)([.,][0-9]+)? ?[%$€£¥]?"
 )
+DECIMAL_COMMA = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([. ][0-9]{3})+),[0-9]+")
+THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+")
 ROW_NAME = re.compile(r"(?i:|Unnamed: 0|(.*[\W_])?(id|idx|index|key|nr|row|uuid))|.*[a-z](Id|ID)")
 REMEDY = (
     "Name such a column in `ignore` to leave it out, in `truth` if it has the true labels, in "
-    "`categories` if its words or codes are a feature, or in `text` if it has texts. Write numbers "
-    "as 1234.5; `missing` names words for no value, and decimal=',' reads decimal commas."
+    "`categories` if its words or codes are a feature, or in `text` if it has texts."
+)
+NUMBERS = (
+    " Write numbers as 1234.5; `missing` names words for no value, and decimal=',' reads decimal "
+    "commas."
 )
 
 
@@ -33,6 +38,10 @@ def refuse_odd_features(features: pd.DataFrame, y: Candidates) -> None:
 
     Columns of categories pass: somebody declared them to be features.
     """
+    if names := [repr(name) for name, column in features.items() if _has_commas(column)]:
+        subject = f"Columns {some_of(names)} hold" if len(names) > 1 else f"Column {names[0]} holds"
+        rule = "Pass decimal=',' if this is a CSV file; otherwise write numbers as 1234.5"
+        raise InputError(f"{subject} numbers with decimal commas. {rule}.")
     faults = list[str]()
     classes = {*y.classes.astype(str)}
     for name, column in features.select_dtypes(exclude="category").items():
@@ -45,9 +54,20 @@ def refuse_odd_features(features: pd.DataFrame, y: Candidates) -> None:
             or (kind == "integer" and _row_numbers(known))
         )
         if fault:
-            faults.append(f"Column {name!r} {fault}")
+            faults.append(f"{'column' if faults else 'Column'} {name!r} {fault}")
     if faults:
-        raise InputError(f"{some_of(faults, 3)}. {REMEDY}")
+        has_numbers = any("number" in fault or "but for" in fault for fault in faults)
+        raise InputError(f"{some_of(faults, 3)}. {REMEDY}{NUMBERS * has_numbers}")
+
+
+def _has_commas(column: "pd.Series[Any]") -> bool:
+    """Whether a column is text of numbers such as 1,5; 1,500 may be a larger number."""
+    known = column.dropna()
+    if pd.api.types.infer_dtype(known) != "string":
+        return False
+    words = known.drop_duplicates().head(1000).tolist()
+    are_decimal = any(DECIMAL_COMMA.fullmatch(w) and not THOUSANDS.fullmatch(w) for w in words)
+    return are_decimal and all(map(NUMBER.fullmatch, words))
 
 
 def _odd_text(known: "pd.Series[Any]", classes: set[str]) -> str:

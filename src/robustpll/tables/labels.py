@@ -72,7 +72,8 @@ def read_labels(
 def _renaming(counts: Counter[Any], options: Any) -> Renaming:
     """Return how names become class names, as `options` say; "1.0" becomes "1" in any case."""
     plain, names = plain_integers(counts), read_names(options.rename)
-    if absent := [name for name in names if name not in {*counts, *plain.values()}]:
+    known = {*counts, *plain.values(), *several(options.missing)}  # a gap may be renamed to a gap
+    if absent := [name for name in names if name not in known]:
         message = f"`rename` names classes that the table does not have ({some_of(absent)})."
         warnings.warn(message, UserWarning, stacklevel=2)
     mapping = {name: names.get(new, new) for name, new in plain.items()} | names

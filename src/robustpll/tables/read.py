@@ -1,5 +1,6 @@
 """Read tables to learn from as a whole, and tables to predict in pieces."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -264,8 +265,8 @@ def _check(options: Any) -> None:
     if options.images_root is not None and not Path(options.images_root).is_dir():
         raise InputError(f"images_root={str(options.images_root)!r}: there is no such folder.")
     if options.errors_to is not None:
-        starts = tuple(f"{unit},column,value,reason\n".encode() for unit in ("line", "row"))
-        refuse_replacing(Path(options.errors_to), lambda c: c.startswith(starts), BAD_ROWS)
+        pattern = rb"(line|row)(.)column\2value\2reason\n"
+        refuse_replacing(Path(options.errors_to), lambda c: bool(re.match(pattern, c)), BAD_ROWS)
 
 
 def _check_answers(options: Any) -> None:
@@ -319,7 +320,8 @@ def _report(bad: Sequence[BadRow], source: Source, errors_to: Any, is_fatal: boo
     unit = source.unit
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
         listed = pd.DataFrame([*bad], columns=[unit, "column", "value", "reason"])
-        write_whole(Path(errors_to), safe_csv(listed, index=False).encode())
+        text = safe_csv(listed, index=False, **source.reading.csv_format)
+        write_whole(Path(errors_to), text.encode())
     if bad and is_fatal:
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
         where = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"

@@ -61,6 +61,13 @@ class Reading:
     image_input: str | None = None  # column of pictures, which are the only features
     text: tuple[str, ...] = ()  # columns of texts
 
+    @property
+    def csv_format(self) -> dict[str, str]:
+        """Arguments of pandas for further CSV files, so that the same spreadsheet opens them."""
+        if self.delimiter is None:
+            return {}
+        return {"sep": self.delimiter, "decimal": self.decimal or "."}
+
     def after(self, before: Self) -> Self:
         """Return how a second table is read: these options add to, or replace, the first ones."""
         merged = asdict(before)
@@ -331,8 +338,9 @@ class CsvFile(Source):
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
                 yield self._bounded(iter(partial(text.readline, LONGEST_LINE), ""))
         except (LookupError, UnicodeError) as error:
-            remedy = "Save it as UTF-8, or pass its `encoding`, such as 'cp1252'"
-            raise InputError(f"{path} is not text in {encoding} ({error}). {remedy}.") from error
+            remedy = "Save it as CSV UTF-8, or pass its encoding, such as encoding='cp1252'"
+            name = encoding.removesuffix("-sig")
+            raise InputError(f"{path} is not text in {name} ({error}). {remedy}.") from error
         except (EOFError, OSError, zlib.error) as error:
             remedy = "Rename it without .gz if it is plain text"
             raise InputError(f"{path} cannot be read ({error}). {remedy}.") from error
@@ -384,7 +392,8 @@ def opened_source(source: Any, requested: Reading, before: Reading | None = None
             kind = ExportFile
         elif _ending(source) not in FILES:
             remedy = "tables end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq, .json or .jsonl"
-            raise InputError(f"{source} ends in {source.suffix!r}: {remedy}. Rename it.")
+            advice = "Save a spreadsheet as CSV UTF-8; rename other files"
+            raise InputError(f"{source} ends in {source.suffix!r}: {remedy}. {advice}.")
         else:
             kind = FILES[_ending(source)]
     elif not is_frame(source):
