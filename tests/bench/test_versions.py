@@ -97,6 +97,11 @@ def test_a_summary_is_about_one_version_and_says_which(put: Put, run: Run, tmp_p
         summarize(store, LOST, {"lost": "other"})
 
 
+def test_a_version_of_a_dataset_that_no_run_is_on_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"version of lots is chosen, .* the runs are on lost"):
+        summarize(ResultStore(tmp_path), LOST, {"lots": "usual"})
+
+
 def test_commands_say_what_there_is_and_take_a_version(
     made: Any, put: Put, run: Run, tmp_path: Path
 ) -> None:

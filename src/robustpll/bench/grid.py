@@ -155,7 +155,7 @@ def noise_of(value: Any) -> Noise | None:
         table["noise"] = noise_of(table["noise"])
     if kind is Flip and "share" not in table:
         raise InputError("The noise flip needs a share from 0 to 1: {name = 'flip', share = 0.1}.")
-    noise: Noise = kind(**table)
+    noise: Noise = _made(kind, table)
     return noise
 
 
@@ -168,10 +168,34 @@ def _kind_and_fields(value: Any, kinds: Mapping[str, Any], what: str) -> tuple[A
     return kinds[name], table
 
 
+def _made(kind: Any, values: Mapping[str, Any]) -> Any:
+    """An instance of a dataclass; the error for an unknown field lists the fields."""
+    names = [field.name for field in fields(kind)]
+    if odd := [name for name in values if name not in names]:
+        fault = f"{kind.__name__} has no field {', '.join(map(str, odd))}"
+        raise InputError(f"{fault}; it has {', '.join(names) or 'none'}.")
+    return kind(**values)
+
+
 def _tuple(value: Any, name: str) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} must be a list; got {value!r}.")
     return tuple(value)
+
+
+def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a grid from plain values: tuples, seeds also from their number, a noise by name."""
+    plain = dict(values)
+    if is_count(plain.get("seeds")):
+        plain["seeds"] = range(plain["seeds"])
+    for name in ("datasets", "seeds", "epsilons", "ood", "attacked"):
+        if plain.get(name) is not None:
+            plain[name] = _tuple(plain[name], name)
+    if "noise" in plain:
+        plain["noise"] = noise_of(plain["noise"])
+    if "epsilons" in plain:  # 0 is no attack
+        plain["epsilons"] = tuple(float(epsilon) for epsilon in plain["epsilons"] if epsilon)
+    return plain
 
 
 @dataclass(frozen=True)
@@ -195,8 +219,14 @@ class GridMethod:
         if epochs is not None and "epochs" in kind.field_names():
             table.setdefault("epochs", epochs)
         chosen = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
-        method = kind(**(kind.paper_fields if preset == "paper" else {}) | chosen)
+        method = _made(kind, (kind.paper_fields if preset == "paper" else {}) | chosen)
         return cls(str(label or method.title), method, datasets)
+
+    def with_epochs(self, epochs: int) -> Self:
+        """The method with so many epochs, if it has any."""
+        if "epochs" not in self.method.field_names():
+            return self
+        return replace(self, method=replace(self.method, epochs=epochs))  # type: ignore[type-var]
 
     @property
     def group(self) -> str:
@@ -299,6 +329,8 @@ class Grid:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """A grid from plain values, as in a TOML or JSON file, or else in the grid named `like`.
 
+        With other `datasets`, that grid's `ood` and `audit` are those of the datasets that remain.
+
         >>> no_kl = {"name": "robust_pll", "label": "no KL", "kl_ceiling": 0.0}
         >>> grid = Grid.of({"methods": ["proden", no_kl], "noise": "uniform", "seeds": 3})
         >>> [entry.label for entry in grid.entries], grid.seeds
@@ -311,23 +343,24 @@ class Grid:
             if like not in GRIDS:
                 raise InputError(f"There is no grid {like!r}; the names are {', '.join(GRIDS)}.")
             keys = GRIDS[like] | keys
-        plain |= keys
-        if is_count(plain["seeds"]):
-            plain["seeds"] = range(plain["seeds"])
-        for name in ("methods", "datasets", "seeds", "epsilons", "ood", "attacked"):
-            if plain.get(name) is not None:
-                plain[name] = _tuple(plain[name], name)
+        known = [*plain, "attacked", "train_rows", "preset", "epochs", "like"]
+        if odd := [name for name in keys if name not in known]:
+            raise InputError(f"A grid has no key {some_of(odd)}; it has {', '.join(known)}.")
+        plain = _plain_fields(plain | keys)
         if not isinstance(plain["audit"], Mapping):
             raise InputError(f"audit must be a table {{lost = [0.05]}}; got {plain['audit']!r}.")
         preset, epochs = plain.pop("preset", "sound"), plain.pop("epochs", None)
-        plain["entries"] = tuple(GridMethod.of(m, preset, epochs) for m in plain.pop("methods"))
-        plain["noise"] = noise_of(plain["noise"])
-        plain["epsilons"] = tuple(float(epsilon) for epsilon in plain["epsilons"] if epsilon)
+        methods = _tuple(plain.pop("methods"), "methods")
+        plain["entries"] = tuple(GridMethod.of(method, preset, epochs) for method in methods)
         plain["ood"] = tuple((name, other) for name, other in plain["ood"])
         plain["audit"] = tuple(
             (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
             for name, epsilons in plain["audit"].items()
         )
+        if "like" in values and "datasets" in values:
+            keys = {"entries": "methods", "ood": "ood", "audit": "audit"}
+            inherited = {name: plain[name] for name, key in keys.items() if key not in values}
+            plain |= _narrowed(plain["datasets"], inherited)
         return cls(**plain)
 
     def to_json(self) -> str:
@@ -361,37 +394,40 @@ class Grid:
         >>> len(grid.runs()), grid.name.startswith("paper-")
         (5, True)
         """
-        entries = self.entries
+        changes, entries = _plain_fields(changes), self.entries
         if (names := changes.pop("methods", None)) is not None:
             known = {name for e in entries for name in (e.label, e.method.name)}
             if unknown := sorted(set(names) - known):
                 methods = ", ".join(sorted(known))
                 raise InputError(f"The grid has no method {', '.join(unknown)}; it has {methods}.")
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
-        datasets = tuple(changes.pop("datasets", None) or self.datasets)
-        epochs = changes.pop("epochs", None)
-        limited = []
-        for entry in entries:
-            method = entry.method
-            if epochs is not None and "epochs" in method.field_names():
-                method = replace(method, epochs=epochs)  # type: ignore[type-var]
-            names = entry.datasets and tuple(name for name in entry.datasets if name in datasets)
-            limited.append(replace(entry, method=method, datasets=names))
+        if (datasets := changes.pop("datasets", None)) is None:
+            datasets = self.datasets
+        if (epochs := changes.pop("epochs", None)) is not None:
+            entries = tuple(entry.with_epochs(epochs) for entry in entries)
         if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
             changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
-        narrowed = {
-            "entries": tuple(entry for entry in limited if entry.datasets != ()),
-            "datasets": datasets,
-            "ood": tuple(pair for pair in self.ood if pair[0] in datasets),
-            "audit": tuple(pair for pair in self.audit if pair[0] in datasets),
-        }
-        if dropped := {e.label for e in entries} - {e.label for e in narrowed["entries"]}:
-            listed = f"{', '.join(sorted(dropped))} would run on none of {', '.join(datasets)}"
-            raise InputError(f"{listed}. Name other datasets, or the methods to run.")
-        other = replace(self, **narrowed | changes)
+        narrowed = _narrowed(datasets, vars(self) | {"entries": entries})
+        other = replace(self, **narrowed | {"datasets": datasets} | changes)
         if other == self:
             return self
         return replace(other, name=f"{self.name}-{key_of(json.loads(other.to_json()))[:6]}")
+
+
+def _narrowed(datasets: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """These of the fields entries, ood and audit, without what concerns other datasets."""
+    pairs = {name: values[name] for name in ("ood", "audit") if name in values}
+    narrowed = {name: tuple(p for p in pairs[name] if p[0] in datasets) for name in pairs}
+    if "entries" in values:
+        limited = []
+        for entry in values["entries"]:
+            names = entry.datasets and tuple(name for name in entry.datasets if name in datasets)
+            limited += [replace(entry, datasets=names)] * (names != ())
+        if dropped := {e.label for e in values["entries"]} - {e.label for e in limited}:
+            listed = f"{', '.join(sorted(dropped))} would run on none of {', '.join(datasets)}"
+            raise InputError(f"{listed}. Name other datasets, or the methods to run.")
+        narrowed["entries"] = tuple(limited)
+    return narrowed
 
 
 def _faults(grid: Grid) -> dict[str, Sequence[object]]:
@@ -403,11 +439,11 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
         "labels": [(e.label, name) for e in entries for name in e.datasets or grid.datasets],
         "datasets": grid.datasets,
         "seeds": grid.seeds,
-        "epsilons": grid.epsilons or ("none",),
-        **audits,
+        "epsilons": [f"{e:g}" for e in grid.epsilons] or ["none"],
+        **{name: [f"{e:g}" for e in epsilons] for name, epsilons in audits.items()},
         **limited,
     }
-    repeated = {name for name, values in lists.items() if len(set(values)) != len(values)}
+    repeated = [name for name, values in lists.items() if len(set(values)) != len(values)]
     named = {*audits, *chain(*limited.values()), *(name for name, _ in grid.ood)}
     noise = grid.noise.noise if isinstance(grid.noise, Flip) else grid.noise
     bare = [name for name in grid.datasets if entry_of(name).candidates is None]
@@ -416,7 +452,7 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
     return {
         "a name has letters, digits, '-' and '_' alone": [] if is_name else [grid.name],
         "lists must not be empty": [name for name, values in lists.items() if not values],
-        "values must differ, methods by label (set label = ...)": sorted(repeated),
+        "values must differ, epsilons in six digits, methods by label (set label = ...)": repeated,
         "seeds must be ints of at least 0": [s for s in grid.seeds if not is_count(s)],
         "epsilons must be numbers above 0": [e for e in epsilons if not 0 < e < inf],
         "datasets without candidates need a noise, also within flip": [] if noise else bare,

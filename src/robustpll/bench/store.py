@@ -169,7 +169,12 @@ class ResultStore:
         grids = {}
         for path in sorted((self.root / "grids").glob("*.json")):
             with _reading(path):
-                grids[path.stem] = Grid.of_json(path.read_text(encoding="utf-8"))
+                try:
+                    grids[path.stem] = Grid.of_json(json.dumps(_json_in(path)))
+                except InputError as error:  # `damage` does not list it
+                    fault = f"{path} is a grid that this version does not know: {error}"
+                    remedy = "Use the version of robustpll that wrote it, or move the file away."
+                    raise StoreError(f"{fault} {remedy}") from error
         return grids
 
     def keep_candidates(self, key: str, candidates: Candidates) -> None:
@@ -214,6 +219,8 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
     try:
         yield
+    except StoreError:
+        raise
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(
@@ -314,6 +321,10 @@ def of_store(
     """The runs on the stored versions of the datasets."""
     # If there are several, `chosen` must name one: they are never mixed. Runs may name their own.
     runs, contents = tuple(runs), {}
+    datasets = list(dict.fromkeys(run.dataset for run in runs))
+    if unknown := [name for name in chosen or () if name not in datasets]:
+        fault = f"A version of {', '.join(unknown)} is chosen, but no run is on it"
+        raise InputError(f"{fault}; the runs are on {', '.join(datasets)}.")
     for name, counts in store.versions(runs).items():
         titles = {content or USUAL: counts[content] for content in sorted(counts)} or {USUAL: 0}
         version = (chosen or {}).get(name, next(iter(titles)) if len(titles) == 1 else None)
