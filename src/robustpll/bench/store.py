@@ -325,7 +325,7 @@ def of_store(
     if unknown := [name for name in chosen or () if name not in datasets]:
         fault = f"A version of {', '.join(unknown)} is chosen, but no run is on it"
         raise InputError(f"{fault}; the runs are on {', '.join(datasets)}.")
-    for name, counts in store.versions(runs).items():
+    for name, counts in store.versions(run for run in runs if not run.content).items():
         titles = {content or USUAL: counts[content] for content in sorted(counts)} or {USUAL: 0}
         version = (chosen or {}).get(name, next(iter(titles)) if len(titles) == 1 else None)
         if version not in titles:
