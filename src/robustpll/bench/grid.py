@@ -183,6 +183,11 @@ def _tuple(value: Any, name: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
+def _within(pairs: Any, datasets: Sequence[str]) -> tuple[Any, ...]:
+    """The pairs, of `ood` or `audit`, whose first entry is one of the datasets."""
+    return tuple(pair for pair in pairs if pair[0] in datasets)
+
+
 def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a grid from plain values: tuples, seeds also from their number, a noise by name."""
     plain = dict(values)
@@ -221,12 +226,6 @@ class GridMethod:
         chosen = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
         method = _made(kind, (kind.paper_fields if preset == "paper" else {}) | chosen)
         return cls(str(label or method.title), method, datasets)
-
-    def with_epochs(self, epochs: int) -> Self:
-        """The method with so many epochs, if it has any."""
-        if "epochs" not in self.method.field_names():
-            return self
-        return replace(self, method=replace(self.method, epochs=epochs))  # type: ignore[type-var]
 
     @property
     def group(self) -> str:
@@ -357,10 +356,8 @@ class Grid:
             (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
             for name, epsilons in plain["audit"].items()
         )
-        if "like" in values and "datasets" in values:
-            keys = {"entries": "methods", "ood": "ood", "audit": "audit"}
-            inherited = {name: plain[name] for name, key in keys.items() if key not in values}
-            plain |= _narrowed(plain["datasets"], inherited)
+        for name in {"ood", "audit"} - values.keys():  # of a grid that `like` names
+            plain[name] = _within(plain[name], plain["datasets"])
         return cls(**plain)
 
     def to_json(self) -> str:
@@ -403,31 +400,25 @@ class Grid:
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
         if (datasets := changes.pop("datasets", None)) is None:
             datasets = self.datasets
-        if (epochs := changes.pop("epochs", None)) is not None:
-            entries = tuple(entry.with_epochs(epochs) for entry in entries)
+        epochs = changes.pop("epochs", None)
+        limited = []
+        for entry in entries:
+            method = entry.method
+            if epochs is not None and "epochs" in method.field_names():
+                method = replace(method, epochs=epochs)  # type: ignore[type-var]
+            names = entry.datasets and tuple(name for name in entry.datasets if name in datasets)
+            limited += [replace(entry, method=method, datasets=names)] * (names != ())
+        if dropped := {e.label for e in entries} - {e.label for e in limited}:
+            listed = f"{', '.join(sorted(dropped))} would run on none of {', '.join(datasets)}"
+            raise InputError(f"{listed}. Name other datasets, or the methods to run.")
         if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
             changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
-        narrowed = _narrowed(datasets, vars(self) | {"entries": entries})
-        other = replace(self, **narrowed | {"datasets": datasets} | changes)
+        narrowed = {name: _within(getattr(self, name), datasets) for name in ("ood", "audit")}
+        narrowed |= {"entries": tuple(limited), "datasets": datasets}
+        other = replace(self, **narrowed | changes)
         if other == self:
             return self
         return replace(other, name=f"{self.name}-{key_of(json.loads(other.to_json()))[:6]}")
-
-
-def _narrowed(datasets: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """These of the fields entries, ood and audit, without what concerns other datasets."""
-    pairs = {name: values[name] for name in ("ood", "audit") if name in values}
-    narrowed = {name: tuple(p for p in pairs[name] if p[0] in datasets) for name in pairs}
-    if "entries" in values:
-        limited = []
-        for entry in values["entries"]:
-            names = entry.datasets and tuple(name for name in entry.datasets if name in datasets)
-            limited += [replace(entry, datasets=names)] * (names != ())
-        if dropped := {e.label for e in values["entries"]} - {e.label for e in limited}:
-            listed = f"{', '.join(sorted(dropped))} would run on none of {', '.join(datasets)}"
-            raise InputError(f"{listed}. Name other datasets, or the methods to run.")
-        narrowed["entries"] = tuple(limited)
-    return narrowed
 
 
 def _faults(grid: Grid) -> dict[str, Sequence[object]]:

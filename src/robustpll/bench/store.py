@@ -169,12 +169,7 @@ class ResultStore:
         grids = {}
         for path in sorted((self.root / "grids").glob("*.json")):
             with _reading(path):
-                try:
-                    grids[path.stem] = Grid.of_json(json.dumps(_json_in(path)))
-                except InputError as error:  # `damage` does not list it
-                    fault = f"{path} is a grid that this version does not know: {error}"
-                    remedy = "Use the version of robustpll that wrote it, or move the file away."
-                    raise StoreError(f"{fault} {remedy}") from error
+                grids[path.stem] = Grid.of_json(path.read_text(encoding="utf-8"))
         return grids
 
     def keep_candidates(self, key: str, candidates: Candidates) -> None:
@@ -219,13 +214,13 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
     try:
         yield
-    except StoreError:
-        raise
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        remedy = "Move it aside by 'robustpll bench verify --repair', and run the grid again."
+        if isinstance(error, InputError):  # of a sound file that names what is unknown here
+            remedy = "Use the version of robustpll that wrote it, or move it away."
         raise StoreError(
-            f"{path} is damaged or not of this version ({reason}). Move it aside by "
-            "'robustpll bench verify --repair', and run the grid again."
+            f"{path} is damaged or not of this version ({reason}). {remedy}"
         ) from error
 
 
