@@ -281,6 +281,8 @@ def test_a_changed_grid_has_a_name_of_its_own_and_methods_in_its_order(tmp_path:
     for same in ((0, 1, 2, 3, 4), [0, 1, 2, 3, 4], 5):
         assert paper.changed(seeds=same).name == "paper"
     assert paper.changed(epsilons=[0, 0.1, 0.2, 0.3, 0.4], noise="instance-dependent") == paper
+    plain = mine.changed(audit={"lost": [0.1]}, ood=[["digits", "synthetic"]])
+    assert (plain.audit, plain.ood) == ((("lost", (0.1,)),), (("digits", "synthetic"),))
     with pytest.raises(InputError, match=r"must not be empty; got .*datasets"):
         paper.changed(datasets=[])
     assert len({paper.changed(epochs=5).name, paper.changed(epochs=6).name, paper.name}) == 3

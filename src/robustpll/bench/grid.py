@@ -189,7 +189,7 @@ def _within(pairs: Any, datasets: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a grid from plain values: tuples, seeds also from their number, a noise by name."""
+    """Fields of a grid from plain values: tuples, seeds from their number, a noise by its name."""
     plain = dict(values)
     if is_count(plain.get("seeds")):
         plain["seeds"] = range(plain["seeds"])
@@ -200,6 +200,13 @@ def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
         plain["noise"] = noise_of(plain["noise"])
     if "epsilons" in plain:  # 0 is no attack
         plain["epsilons"] = tuple(float(epsilon) for epsilon in plain["epsilons"] if epsilon)
+    if "ood" in plain:
+        plain["ood"] = tuple((name, other) for name, other in plain["ood"])
+    if isinstance(plain.get("audit"), Mapping):
+        plain["audit"] = tuple(
+            (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
+            for name, epsilons in plain["audit"].items()
+        )
     return plain
 
 
@@ -345,17 +352,13 @@ class Grid:
         known = [*plain, "attacked", "train_rows", "preset", "epochs", "like"]
         if odd := [name for name in keys if name not in known]:
             raise InputError(f"A grid has no key {some_of(odd)}; it has {', '.join(known)}.")
-        plain = _plain_fields(plain | keys)
+        plain |= keys
         if not isinstance(plain["audit"], Mapping):
             raise InputError(f"audit must be a table {{lost = [0.05]}}; got {plain['audit']!r}.")
+        plain = _plain_fields(plain)
         preset, epochs = plain.pop("preset", "sound"), plain.pop("epochs", None)
         methods = _tuple(plain.pop("methods"), "methods")
         plain["entries"] = tuple(GridMethod.of(method, preset, epochs) for method in methods)
-        plain["ood"] = tuple((name, other) for name, other in plain["ood"])
-        plain["audit"] = tuple(
-            (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
-            for name, epsilons in plain["audit"].items()
-        )
         for name in {"ood", "audit"} - values.keys():  # of a grid that `like` names
             plain[name] = _within(plain[name], plain["datasets"])
         return cls(**plain)
