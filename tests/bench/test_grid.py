@@ -109,7 +109,10 @@ def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
     [
         ("methods = ['prodne']", "prodne"),
         ("methods = [3]", "int"),
-        ("methods = [{name = 'proden', epoch = 3}]", r"Proden has no field epoch; it has .*epochs"),
+        (
+            "methods = [{name = 'proden', epoch = 3}]",
+            r"proden has no epoch; it has .*epochs",
+        ),
         ("method = ['proden']", "A grid has no key method; it has name, methods"),
         ("epsilons = [0.1, 0.10000001]", "must differ, epsilons in six digits"),
         ("methods = ['proden', 'proden']", "must differ"),
@@ -120,7 +123,10 @@ def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
         ("seeds = [1, 1]", "must differ"),
         ("seeds = 0", "must not be empty"),
         ("noise = 'white'", "white"),
-        ("noise = {name = 'uniform', shares = 1.0}", "Uniform has no field shares"),
+        (
+            "noise = {name = 'uniform', shares = 1.0}",
+            "uniform has no shares; it has added, share",
+        ),
         ("noise = {name = 'flip', share = 0.1}", "flip"),
         ("epsilons = [-0.1]", "-0.1"),
         ("preset = 'papers'", "papers"),

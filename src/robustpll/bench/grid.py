@@ -155,26 +155,22 @@ def noise_of(value: Any) -> Noise | None:
         table["noise"] = noise_of(table["noise"])
     if kind is Flip and "share" not in table:
         raise InputError("The noise flip needs a share from 0 to 1: {name = 'flip', share = 0.1}.")
-    noise: Noise = _made(kind, table)
+    noise: Noise = kind(**table)
     return noise
 
 
-def _kind_and_fields(value: Any, kinds: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Any]]:
+def _kind_and_fields(
+    value: Any, kinds: Mapping[str, Any], what: str, further: Sequence[str] = ()
+) -> tuple[Any, dict[str, Any]]:
     """The class that a name stands for, and its table without the name; a plain name will do."""
     table = {"name": value} if isinstance(value, str) else dict(value)
     name = table.pop("name", None)
     if name not in kinds:
         raise InputError(f"There is no {what} {name!r}; the names are {', '.join(kinds)}.")
+    known = [*(field.name for field in fields(kinds[name])), *further]
+    if odd := [key for key in table if key not in known]:
+        raise InputError(f"The {what} {name} has no {some_of(odd)}; it has {', '.join(known)}.")
     return kinds[name], table
-
-
-def _made(kind: Any, values: Mapping[str, Any]) -> Any:
-    """An instance of a dataclass; the error for an unknown field lists the fields."""
-    names = [field.name for field in fields(kind)]
-    if odd := [name for name in values if name not in names]:
-        fault = f"{kind.__name__} has no field {', '.join(map(str, odd))}"
-        raise InputError(f"{fault}; it has {', '.join(names) or 'none'}.")
-    return kind(**values)
 
 
 def _tuple(value: Any, name: str) -> tuple[Any, ...]:
@@ -221,7 +217,7 @@ class GridMethod:
     @classmethod
     def of(cls, value: Any, preset: str, epochs: int | None) -> Self:
         """A method from its name, or a table of name, label, datasets, preset and some fields."""
-        kind, table = _kind_and_fields(value, METHODS, "method")
+        kind, table = _kind_and_fields(value, METHODS, "method", ("label", "preset", "datasets"))
         preset = table.pop("preset", preset)
         if preset not in ("paper", "sound"):
             raise InputError(f"preset must be 'paper' or 'sound'; got {preset!r}.")
@@ -231,7 +227,7 @@ class GridMethod:
         if epochs is not None and "epochs" in kind.field_names():
             table.setdefault("epochs", epochs)
         chosen = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
-        method = _made(kind, (kind.paper_fields if preset == "paper" else {}) | chosen)
+        method = kind(**(kind.paper_fields if preset == "paper" else {}) | chosen)
         return cls(str(label or method.title), method, datasets)
 
     @property
