@@ -32,8 +32,7 @@ from sklearn.preprocessing import StandardScaler
 
 from robustpll import Candidates, PLLClassifier, Votes, load_dataset
 from robustpll.clean.judge import Judgement, judge
-from robustpll.clean.review import query_order
-from robustpll.estimator.abstention import mean_threshold
+from robustpll.clean.review import below_threshold, query_order
 from robustpll.methods import Auto
 
 CROWDS = {  # annotators, share of hard rows
@@ -196,8 +195,7 @@ def run(name: str, crowd: str, seed: int) -> dict[str, Any]:
 
 def released(judged: Judgement, truth: np.ndarray) -> dict[str, float]:
     """Return the share of rows that need no person, and how many of these are wrong."""
-    descending = np.sort(judged.confidence)[::-1]
-    chosen = judged.confidence >= mean_threshold(descending, 1 - descending, WRONG)
+    chosen = ~below_threshold(judged.confidence, WRONG)
     wrong = (judged.resolved != truth)[chosen].mean() if chosen.any() else 0.0
     return {"share": chosen.mean(), "wrong": wrong}
 

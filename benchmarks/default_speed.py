@@ -6,27 +6,22 @@ Rows are labelled by five simulated annotators; the forest learns their majority
 cores.
 """
 
-import json
 import time
-from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
-import torch
+from common import begin
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
 from robustpll import RobustPLLClassifier
 from robustpll.datasets.noise import Annotators
-from robustpll.engine.device import device_name
 
 SIZES = ((2_000, 20, 5), (100_000, 50, 10))  # rows, features, classes; the second takes long
 
 
 def main() -> None:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    result = {"machine": device_name(device), "torch": torch.__version__, "sizes": []}
-    result["date"] = datetime.now(UTC).date().isoformat()
+    _, report = begin(__doc__)
+    report["sizes"] = []
     for n, d, k in SIZES:
         X, y = make_classification(
             n, d, n_informative=d // 2, n_classes=k, n_clusters_per_class=1, random_state=0
@@ -40,11 +35,9 @@ def main() -> None:
         seconds = {"forest": middle - start, "default": time.perf_counter() - middle}
         seconds["ratio"] = seconds["default"] / seconds["forest"]
         right = float(np.mean(model.labels_ == y))
-        result["sizes"].append({"rows": n, "features": d, "classes": k, "labels": right} | seconds)
-        print(result["sizes"][-1], flush=True)
-    name = f"default-speed-{result['date']}-{device.type}.json"
-    path = Path(__file__).parent / "results" / name
-    path.write_text(json.dumps(result, indent=1) + "\n")
+        report["sizes"].append({"rows": n, "features": d, "classes": k, "labels": right} | seconds)
+        print(report["sizes"][-1], flush=True)
+        report.save()
 
 
 if __name__ == "__main__":

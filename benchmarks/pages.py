@@ -22,7 +22,7 @@ import pandas as pd
 
 from robustpll import METHODS
 from robustpll.bench.summary import Summary, read_summary
-from robustpll.bench.tables import Table, all_tables
+from robustpll.bench.tables import PICTURES, Table, all_tables, title_of
 from robustpll.measures.significance import LEVEL, paired_p
 from robustpll.methods import PUBLISHED
 
@@ -87,9 +87,7 @@ def frame_table(frame: pd.DataFrame, first: str = "") -> Lines:
     return table([first, *map(str, frame.columns)], ([str(label), *row] for label, row in rows))
 
 
-def spread(
-    numbers: Mapping[str, Any], mean: str = "mean", std: str = "std", digits: int = 1
-) -> str:
+def spread(numbers: Results, mean: str = "mean", std: str = "std", digits: int = 1) -> str:
     return f"{numbers[mean]:.{digits}f} ± {numbers[std]:.{digits}f}"
 
 
@@ -108,6 +106,17 @@ def report_origin(report: str) -> str:
     return made_by(f"robustpll bench run {report}", facts)
 
 
+def tables_origin() -> str:
+    facts = summary("tables").facts
+    about = {"machine": ", ".join(facts["machine"]), "date": max(facts["date"])}
+    return made_by(f"robustpll bench run {GRIDS}/tables-report.toml --store results", about)
+
+
+def clean(runs: pd.DataFrame, part: str = "test") -> pd.DataFrame:
+    """Return the results on test or training rows that nothing attacks."""
+    return runs[(runs["part"] == part) & (runs["condition"] == "clean")]
+
+
 def grid_origin(grid: str, runs: pd.DataFrame) -> str:
     facts = {name: "; ".join(sorted(set(runs[name]))) for name in ("machine", "date")}
     return made_by(f"robustpll bench run {grid}", facts)
@@ -115,9 +124,8 @@ def grid_origin(grid: str, runs: pd.DataFrame) -> str:
 
 # README, which-method.md and concepts.md
 
-PICTURES = {"mnist": "MNIST", "fmnist": "FMNIST", "kmnist": "KMNIST", "notmnist": "NotMNIST"}
-REAL_WORLD = {"bird-song": "BirdSong", "lost": "Lost", "msrc-v2": "MSRCv2"}
-MANY_CLASSES = {"fg-net": "FG-NET", "italian": "Italian"}
+REAL_WORLD = {name: title_of(name) for name in ("bird-song", "lost", "msrc-v2")}
+MANY_CLASSES = {name: title_of(name) for name in ("fg-net", "italian")}
 TABLE_OF = dict.fromkeys(PICTURES.values(), "table-1")  # which table of a report has a dataset
 TABLE_OF |= dict.fromkeys(REAL_WORLD.values(), "real-world")
 TABLE_OF |= dict.fromkeys(MANY_CLASSES.values(), "extra")
@@ -140,7 +148,7 @@ def default_table(labels: Iterable[str] = ()) -> Lines:
     """Return the default and other methods on tables; without labels, all of the report."""
     runs = summary("tables").runs
     runs = runs[runs["label"].isin(list(labels))] if labels else runs
-    test, train = (runs[(runs["part"] == p) & (runs["condition"] == "clean")] for p in PARTS)
+    test, train = clean(runs), clean(runs, "train")
     names = list(dict.fromkeys(test["dataset"]))
     votes, common = [n for n in names if n not in SETS], [n for n in names if n not in SETS[3:]]
     frame = pd.DataFrame({"tables with votes": means_over(test, "accuracy", votes)})
@@ -152,13 +160,9 @@ def default_table(labels: Iterable[str] = ()) -> Lines:
     of_these = test[test["dataset"].isin(common)].groupby(["label", "dataset"])["accepted_error"]
     frame["of these wrong"] = 100 * of_these.mean().groupby("label").mean()
     shown = frame.map(lambda cell: cell if isinstance(cell, str) else f"{cell:.1f}")
-    made = f"robustpll bench run {GRIDS}/tables-report.toml --store results"
-    where = ", ".join(summary("tables").facts["machine"])
-    origin = f"Made by `{made}` on {where}, {max(summary('tables').facts['date'])}."
-    return [*frame_table(shown, "mean of 5 seeds, in %"), "", origin]
+    return [*frame_table(shown, "mean of 5 seeds, in %"), "", tables_origin()]
 
 
-PARTS = ("test", "train")
 SETS = ("lost", "msrc-v2", "bird-song", "fg-net", "italian")  # real ones; the first three are small
 
 
@@ -194,7 +198,7 @@ def promise_table() -> Lines:
 def usual_table() -> Lines:
     """Return the default beside what people do today, on tables, crowds and pictures."""
     runs, crowds = summary("tables").runs, values("crowds", "accuracy")
-    test, train = (runs[(runs["part"] == p) & (runs["condition"] == "clean")] for p in PARTS)
+    test, train = clean(runs), clean(runs, "train")
     names = [name for name in dict.fromkeys(test["dataset"]) if name not in SETS[3:]]
     pictures = pd.concat([values("pictures", "table-1"), values("sound", "table-1")])
     columns = {
@@ -204,16 +208,13 @@ def usual_table() -> Lines:
         "4 picture sets": pictures[[*PICTURES.values()]].mean(axis=1),
         **dict(values("cifar", "accuracy")[["CIFAR-10", "CIFAR-10N"]].items()),
         "training labels right": means_over(train, "accuracy", names),
-        "calibration error": with_chance(test, names).where(
-            lambda cells: ~cells.str.contains("nan")
-        ),
+        "calibration error": with_chance(test, names).where(lambda c: ~c.str.contains("nan")),
     }
     frame = pd.DataFrame({name: column.reindex([*USUAL]) for name, column in columns.items()})
     origins = []
     for report in ("tables", "crowds", "pictures", "sound", "cifar"):
-        facts, seeds = summary(report).facts, len(set(summary(report).runs["seed"]))
-        seeds_text = f"{seeds} seed{'s' * (seeds > 1)}"
-        origins.append(f"[{report}](reports/{report}) ({seeds_text}, {max(facts['date'])})")
+        seeds, date = len(set(summary(report).runs["seed"])), max(summary(report).facts["date"])
+        origins.append(f"[{report}](reports/{report}) ({seeds} seed{'s' * (seeds > 1)}, {date})")
     machines = {name for report in ("tables", "cifar") for name in summary(report).facts["machine"]}
     origin = f"Stored runs: {', '.join(origins)}. Machines: {'; '.join(sorted(machines))}."
     return [*frame_table(frame.rename(USUAL), "in %"), "", origin]
@@ -239,19 +240,11 @@ def majority_table() -> Lines:
                 behind.append(title)
     head = ["", "accuracy, majority vote", "accuracy, default"]
     head += ["labels, majority vote", "labels, default"]
-    facts = summary("tables").facts
-    made = made_by(
-        f"robustpll bench run {GRIDS}/tables-report.toml --store results",
-        {"machine": ", ".join(facts["machine"]), "date": max(facts["date"])},
-    )
-    note = (
-        f"The default is at most as accurate on {' and '.join(behind)}; it is more accurate on the "
-    )
-    note += f"{sum(bool(row[1]) for row in rows) - len(behind)} others. A run on a table takes "
-    note += (
-        f"{seconds['Auto']:.0f} s, that of a vote and a forest {seconds['Majority + RF']:.0f} s."
-    )
-    return [*table(head, rows), "", note, "", made, crowd_origin()]
+    ahead = sum(bool(row[1]) for row in rows) - len(behind)
+    note = f"The default is at most as accurate on {' and '.join(behind)}; it is more accurate on "
+    note += f"the {ahead} others. A run on a table takes {seconds['Auto']:.0f} s, that of a vote "
+    note += f"and a forest {seconds['Majority + RF']:.0f} s."
+    return [*table(head, rows), "", note, "", tables_origin(), crowd_origin()]
 
 
 def best(dataset: str, *, ensembles: bool) -> str:
@@ -309,12 +302,11 @@ def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
 
 def audit_frame(runs: pd.DataFrame) -> pd.DataFrame:
     """Return accuracies, resolved training labels and calibration errors of each dataset."""
-    train = runs[runs["part"] == "train"]
-    clean = runs[(runs["part"] == "test") & (runs["condition"] == "clean")]
     frame = accuracies(runs)
     for name in dict.fromkeys(runs["dataset"]):
-        frame = frame.join(means(train[train["dataset"] == name], "accuracy", f"{name} resolved"))
-        frame = frame.join(means(clean[clean["dataset"] == name], "ece", f"{name} ECE"))
+        own = runs[runs["dataset"] == name]
+        frame = frame.join(means(clean(own, "train"), "accuracy", f"{name} resolved"))
+        frame = frame.join(means(clean(own), "ece", f"{name} ECE"))
     return frame
 
 
@@ -360,8 +352,8 @@ def letters_table() -> Lines:
     """Return accuracy on pictures, separation from letters, and cost relative to RobustPll."""
     beyond = runs_of("beyond")
     runs = pd.concat([summary("sound").runs, beyond[beyond["label"].isin(OURS)]])
-    tests = runs[(runs["part"] == "test") & (runs["condition"] == "clean")]
-    tests, letters = tests[tests["dataset"].isin(PICTURES)], runs[runs["part"] == "ood"]
+    tests, letters = clean(runs), runs[runs["part"] == "ood"]
+    tests = tests[tests["dataset"].isin(PICTURES)]
     frame = means(tests, "accuracy", tests["dataset"])[list(PICTURES)]
     frame = frame.join(means(tests[tests["dataset"] == "mnist"], "ece", "mnist ECE"))
     for measure in ("auroc", "ks", "area"):
@@ -379,14 +371,13 @@ def ceiling_table() -> Lines:
     is_variant = datasets.index.str.startswith("RobustPll") & ~datasets.index.isin(OURS)
     names = (*REAL_WORLD, *MANY_CLASSES)
     frame = pd.DataFrame(index=datasets[is_variant & datasets.map({*names}.issubset)].index)
-    clean = beyond[(beyond["part"] == "test") & (beyond["condition"] == "clean")]
     for name in names:
         accuracy, cells = by_seed(beyond, name), []
         for label in frame.index:
             p = paired_p(accuracy[label], accuracy["RobustPll ceiling 1"])
             cells.append(f"{accuracy[label].mean():.1f}" + ("" if np.isnan(p) else f" ({p:.3f})"))
         frame[name] = cells
-        frame = frame.join(means(clean[clean["dataset"] == name], "ece", f"{name} ECE"))
+        frame = frame.join(means(clean(beyond[beyond["dataset"] == name]), "ece", f"{name} ECE"))
     return [*frame_table(frame), "", grid_origin("beyond", beyond)]
 
 
@@ -426,12 +417,8 @@ def crowd_label_table() -> Lines:
 
 
 def crowd_model_table() -> Lines:
-    frame = crowd_means("accuracy")
-    return [
-        *frame_table(frame.join(crowd_means("calibration").add_prefix("calibration error, "))),
-        "",
-        crowd_origin(),
-    ]
+    calibration = crowd_means("calibration").add_prefix("calibration error, ")
+    return [*frame_table(crowd_means("accuracy").join(calibration)), "", crowd_origin()]
 
 
 def crowd_origin() -> str:
@@ -517,10 +504,6 @@ def time_text(times: Results, digits: int) -> str:
     return f"{middle} ({low} to {high})"
 
 
-def count_text(warnings: Results) -> str:
-    return f"{len(warnings)} of 5"
-
-
 FORMATS: dict[str, Callable[[Any], str]] = {
     "spread": spread,
     "spread of 2": partial(spread, digits=2),
@@ -532,7 +515,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "promise": error_text,
     "ms of 0": partial(time_text, digits=0),
     "ms of 2": partial(time_text, digits=2),
-    "count": count_text,
+    "count": lambda warnings: f"{len(warnings)} of 5",
     "at most": "at most {:.1%}".format,
     "interval": lambda found: "{mean:.1%} ({low:.1%} to {high:.1%})".format(**found),
 }

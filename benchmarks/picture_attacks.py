@@ -12,6 +12,7 @@ import numpy as np
 from common import begin
 
 from robustpll import Candidates, RobustPLLClassifier, load_dataset, robustness_report
+from robustpll.bench.worker import FEWER_STEPS
 
 EPSILON = 2 / 255
 
@@ -27,12 +28,11 @@ def main() -> None:
     sets = np.random.default_rng(0).random((len(train), 10)) < 0.5
     sets[np.arange(len(train)), dataset.labels[train]] = True
     y = Candidates.of(sets, classes=dataset.classes)
-    effort: Any = {"steps": 25, "restarts": 1, "queries": 200, "twin_epochs": 10}
     for name, adversary in (("default", None), ("adversary", EPSILON)):
         settings: Any = {"network": "convnet", "epochs": args.epochs, "adversary": adversary}
         model = RobustPLLClassifier(random_state=0, **settings).fit(pictures[train], y)
         truth = dataset.classes[dataset.labels[test]]
-        robustness = robustness_report(model, pictures[test], truth, (EPSILON,), **effort)
+        robustness = robustness_report(model, pictures[test], truth, (EPSILON,), **FEWER_STEPS)
         print(robustness, flush=True)
         attacks = {attack: shares[0] for attack, shares in robustness.attacks.items()}
         result = {"clean": robustness.clean, "worst": robustness.worst[0], **attacks}

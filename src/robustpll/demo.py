@@ -23,7 +23,7 @@ from robustpll.tables.read import read_with_cells
 
 UNKNOWN = (8, 9)  # classes that are not in the training data
 EPSILON = 0.1
-PICTURE, TABLE, FILES = "tour.png", "digits.csv", "digits"
+PICTURE, TABLE, FILES, REVIEW = "tour.png", "digits.csv", "digits", "review"
 REVIEWED = 150  # digits on the review page, or resolved by a model
 
 INTRODUCTION = """\
@@ -48,8 +48,11 @@ Entropies = dict[str, tuple[Any, Any]]  # of each method, for known (n,) and unk
 
 def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
     """Train four methods, print a table, draw a picture, and clean votes; return the picture."""
-    out, console = OutFolder.of(folder, "demo"), Console()
-    out.refuse_others([PICTURE, TABLE])
+    # before minutes of training; the folder of digits has no record of its own
+    out, _ = (OutFolder.of(path, "demo") for path in (folder, folder / FILES))
+    OutFolder.of(folder / REVIEW, "clean").refuse_others([PAGE])
+    out.refuse_others([PICTURE, TABLE, *(f"{FILES}/{row}.png" for row in range(REVIEWED))])
+    console = Console()
     console.print(INTRODUCTION)
     X, y = load_digits(return_X_y=True)
     known = ~np.isin(y, UNKNOWN)
@@ -106,8 +109,8 @@ def _write_review(out: OutFolder, X: Any, truth: Any, seed: int) -> Path:
     from PIL import Image
 
     answers: Any = Annotators(count=3, gaps=0.0).apply(X, truth, seed).answers
-    lines, path = ["file,answer ada,answer bob,answer eve"], out.path / TABLE
-    (out.path / FILES).mkdir(exist_ok=True)
+    path, review = out.path / TABLE, out.path / REVIEW
+    lines = ["file,answer ada,answer bob,answer eve"]
     for row, (pixels, digits) in enumerate(zip(X, answers, strict=True)):
         name, content = f"{FILES}/{row}.png", io.BytesIO()
         grey = (255 - 255 / 16 * pixels).reshape(8, 8).astype(np.uint8)
@@ -117,10 +120,8 @@ def _write_review(out: OutFolder, X: Any, truth: Any, seed: int) -> Path:
     out.write(TABLE, "\n".join([*lines, ""]).encode())
     table = read_with_cells(path, votes="answer ", image_input="file")
     limits: Any = {"error": 0.01, "most": REVIEWED, "decisions": (), "seed": seed}
-    clean_table(
-        path, table, out.path / "review", PlKnn(), columns=PageColumns(images="file"), **limits
-    )
-    return out.path / "review" / PAGE
+    clean_table(path, table, review, PlKnn(), columns=PageColumns(images="file"), **limits)
+    return review / PAGE
 
 
 def _show_accuracies(axes: Any, accuracies: Accuracies) -> None:

@@ -20,6 +20,7 @@ from robustpll.datasets.noise import (
 )
 from robustpll.methods import METHODS, PUBLISHED, Proden, ProdenEdl, ProdenEns, RobustPll
 
+PAPER = Grid.named("paper")
 GRID_FILES = sorted((Path(__file__).parents[2] / "benchmarks" / "grids").glob("*.toml"))
 MINE = """
 methods = ["proden", {name = "robust_pll", label = "no KL", kl_ceiling = 0}, "pl_knn"]
@@ -55,6 +56,17 @@ def test_missing_keys_come_from_the_grid_that_like_names(tmp_path: Path) -> None
     assert (mine.entries, mine.seeds, mine.noise) == (quick.entries, quick.seeds, quick.noise)
     with pytest.raises(InputError, match="There is no grid 'papers'; the names are paper"):
         read(tmp_path, 'like = "papers"')
+
+
+def test_a_grid_like_another_has_what_concerns_its_own_datasets(tmp_path: Path) -> None:
+    assert read(tmp_path, 'like = "paper"\ndatasets = ["lost", "mnist"]').ood == PAPER.ood
+    assert read(tmp_path, 'like = "paper"\ndatasets = ["lost"]').ood == ()
+    assert [name for name, _ in read(tmp_path, 'like = "audit"\ndatasets = ["lost"]').audit] == [
+        "lost"
+    ]
+    for own in ('ood = [["mnist", "digits"]]', "audit = {mnist = [0.1]}"):  # they are asked for
+        with pytest.raises(InputError, match="must name datasets of the grid; got mnist"):
+            read(tmp_path, f'like = "paper"\ndatasets = ["lost"]\n{own}')
 
 
 def names_of(run: Run) -> list[str]:
@@ -95,18 +107,26 @@ def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("method = ['proden']", "method"),
         ("methods = ['prodne']", "prodne"),
         ("methods = [3]", "int"),
-        ("methods = [{name = 'proden', epoch = 3}]", "epoch"),
+        (
+            "methods = [{name = 'proden', epoch = 3}]",
+            r"proden has no epoch; it has .*epochs",
+        ),
+        ("method = ['proden']", "A grid has no key method; it has name, methods"),
+        ("epsilons = [0.1, 0.10000001]", "must differ, epsilons in six digits"),
         ("methods = ['proden', 'proden']", "must differ"),
         ("methods = 'proden'", "methods must be a list"),
+        ("entries = ['proden']", "no key entries"),
         ("datasets = ['cifar']", "cifar"),
         ("seeds = [-1]", "-1"),
         ("seeds = [1, 1]", "must differ"),
         ("seeds = 0", "must not be empty"),
         ("noise = 'white'", "white"),
-        ("noise = {name = 'uniform', shares = 1.0}", "shares"),
+        (
+            "noise = {name = 'uniform', shares = 1.0}",
+            "uniform has no shares; it has added, share",
+        ),
         ("noise = {name = 'flip', share = 0.1}", "flip"),
         ("epsilons = [-0.1]", "-0.1"),
         ("preset = 'papers'", "papers"),
@@ -262,9 +282,15 @@ def test_labels_alone_are_asked_for_where_there_are_no_features() -> None:
 
 
 def test_a_changed_grid_has_a_name_of_its_own_and_methods_in_its_order(tmp_path: Path) -> None:
-    paper, mine = Grid.named("paper"), read(tmp_path, MINE)
+    paper, mine = PAPER, read(tmp_path, MINE)
     assert paper.changed() is paper
-    assert paper.changed(seeds=(0, 1, 2, 3, 4)).name == "paper"
+    for same in ((0, 1, 2, 3, 4), [0, 1, 2, 3, 4], 5):
+        assert paper.changed(seeds=same).name == "paper"
+    assert paper.changed(epsilons=[0, 0.1, 0.2, 0.3, 0.4], noise="instance-dependent") == paper
+    plain = mine.changed(audit={"lost": [0.1]}, ood=[["digits", "synthetic"]])
+    assert (plain.audit, plain.ood) == ((("lost", (0.1,)),), (("digits", "synthetic"),))
+    with pytest.raises(InputError, match=r"must not be empty; got .*datasets"):
+        paper.changed(datasets=[])
     assert len({paper.changed(epochs=5).name, paper.changed(epochs=6).name, paper.name}) == 3
     assert mine.changed(datasets=["lost"]).audit == mine.audit
     grid = paper.changed(methods=["RobustPll", "proden"])

@@ -289,6 +289,8 @@ def test_a_grid_of_a_method_that_is_not_known_here_is_not_damaged(
     done = made.command("status", "--store", store.root)
     assert done.exit_code == 1
     assert "There is no method 'best_candidate'" in done.stderr
+    assert "--repair" not in done.stderr, "it would not move a file that is not damaged"
+    assert "version of robustpll that wrote it" in done.stderr
 
 
 # Accuracies that version 0.1.0 computed from a store that it wrote.

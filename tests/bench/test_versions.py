@@ -15,6 +15,7 @@ from scipy.io import savemat
 from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, run_grid, summarize, worker
 from robustpll.bench.grid import runs_here
+from robustpll.bench.store import of_store
 from robustpll.bench.summary import read_summary
 from robustpll.bench.worker import bundles
 from robustpll.datasets import catalog
@@ -95,6 +96,22 @@ def test_a_summary_is_about_one_version_and_says_which(put: Put, run: Run, tmp_p
         store.frame(LOST.runs())
     with pytest.raises(InputError, match="got 'other'"):
         summarize(store, LOST, {"lost": "other"})
+
+
+def test_runs_that_name_their_version_need_no_choice(tmp_path: Path) -> None:
+    store, [run, _] = ResultStore(tmp_path), LOST.runs()
+    other = replace(run, content="0123456789abcdef")
+    store.path(run).parent.mkdir(parents=True)
+    for version in (run, other):
+        store.path(version).touch()
+    with pytest.raises(InputError, match="2 versions"):
+        of_store(store, [run])
+    assert of_store(store, [other]) == (other,)
+
+
+def test_a_version_of_a_dataset_that_no_run_is_on_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"version of lots is chosen, .* the runs are on lost"):
+        summarize(ResultStore(tmp_path), LOST, {"lots": "usual"})
 
 
 def test_commands_say_what_there_is_and_take_a_version(

@@ -100,6 +100,8 @@ def test_labels_are_resolved_and_a_set_without_the_truth_stands_out() -> None:
     for folds in (1, 50, 2.5):
         with pytest.raises(InputError, match="folds must be an int of at least 2"):
             judge(X, Candidates.of(y), PlKnn(), folds=folds)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"At least 4 rows are needed.* got 3"):
+        judge(X[:3], Candidates.of(y)[:3], PlKnn(), folds=2)
 
 
 def test_decided_rows_are_certain(judged_as: Judged) -> None:

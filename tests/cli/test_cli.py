@@ -87,6 +87,18 @@ def test_a_demo_draws_a_picture_and_replaces_no_other(
     assert path.read_bytes() == b"my own"
 
 
+@pytest.mark.parametrize("mine", ["digits/7.png", "digits.csv", "review/review.html", "digits"])
+def test_a_demo_keeps_the_files_of_others_and_says_so_before_it_trains(
+    tmp_path: Path, mine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustpll.demo.PLLClassifier", None)
+    (tmp_path / mine).parent.mkdir(exist_ok=True)
+    (tmp_path / mine).write_bytes(b"my own")
+    with pytest.raises(InputError, match=r"not written by robustpll|must be a writable folder"):
+        run_demo(tmp_path, epochs=1)
+    assert (tmp_path / mine).read_bytes() == b"my own"
+
+
 @pytest.mark.parametrize("out", ["table.csv/folder", "table.csv", "/proc/demo"])
 def test_a_demo_that_cannot_be_written_is_refused_before_it_begins(out: str) -> None:
     result = run("demo", "--out", out)

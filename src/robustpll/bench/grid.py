@@ -159,12 +159,17 @@ def noise_of(value: Any) -> Noise | None:
     return noise
 
 
-def _kind_and_fields(value: Any, kinds: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Any]]:
+def _kind_and_fields(
+    value: Any, kinds: Mapping[str, Any], what: str, further: Sequence[str] = ()
+) -> tuple[Any, dict[str, Any]]:
     """The class that a name stands for, and its table without the name; a plain name will do."""
     table = {"name": value} if isinstance(value, str) else dict(value)
     name = table.pop("name", None)
     if name not in kinds:
         raise InputError(f"There is no {what} {name!r}; the names are {', '.join(kinds)}.")
+    known = [*(field.name for field in fields(kinds[name])), *further]
+    if odd := [key for key in table if key not in known]:
+        raise InputError(f"The {what} {name} has no {some_of(odd)}; it has {', '.join(known)}.")
     return kinds[name], table
 
 
@@ -172,6 +177,33 @@ def _tuple(value: Any, name: str) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} must be a list; got {value!r}.")
     return tuple(value)
+
+
+def _within(pairs: Any, datasets: Sequence[str]) -> tuple[Any, ...]:
+    """The pairs, of `ood` or `audit`, whose first entry is one of the datasets."""
+    return tuple(pair for pair in pairs if pair[0] in datasets)
+
+
+def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a grid from plain values: tuples, seeds from their number, a noise by its name."""
+    plain = dict(values)
+    if is_count(plain.get("seeds")):
+        plain["seeds"] = range(plain["seeds"])
+    for name in ("datasets", "seeds", "epsilons", "ood", "attacked"):
+        if plain.get(name) is not None:
+            plain[name] = _tuple(plain[name], name)
+    if "noise" in plain:
+        plain["noise"] = noise_of(plain["noise"])
+    if "epsilons" in plain:  # 0 is no attack
+        plain["epsilons"] = tuple(float(epsilon) for epsilon in plain["epsilons"] if epsilon)
+    if "ood" in plain:
+        plain["ood"] = tuple((name, other) for name, other in plain["ood"])
+    if isinstance(plain.get("audit"), Mapping):
+        plain["audit"] = tuple(
+            (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
+            for name, epsilons in plain["audit"].items()
+        )
+    return plain
 
 
 @dataclass(frozen=True)
@@ -185,7 +217,7 @@ class GridMethod:
     @classmethod
     def of(cls, value: Any, preset: str, epochs: int | None) -> Self:
         """A method from its name, or a table of name, label, datasets, preset and some fields."""
-        kind, table = _kind_and_fields(value, METHODS, "method")
+        kind, table = _kind_and_fields(value, METHODS, "method", ("label", "preset", "datasets"))
         preset = table.pop("preset", preset)
         if preset not in ("paper", "sound"):
             raise InputError(f"preset must be 'paper' or 'sound'; got {preset!r}.")
@@ -299,6 +331,8 @@ class Grid:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """A grid from plain values, as in a TOML or JSON file, or else in the grid named `like`.
 
+        With other `datasets`, that grid's `ood` and `audit` are those of the datasets that remain.
+
         >>> no_kl = {"name": "robust_pll", "label": "no KL", "kl_ceiling": 0.0}
         >>> grid = Grid.of({"methods": ["proden", no_kl], "noise": "uniform", "seeds": 3})
         >>> [entry.label for entry in grid.entries], grid.seeds
@@ -311,23 +345,18 @@ class Grid:
             if like not in GRIDS:
                 raise InputError(f"There is no grid {like!r}; the names are {', '.join(GRIDS)}.")
             keys = GRIDS[like] | keys
+        known = [*plain, "attacked", "train_rows", "preset", "epochs", "like"]
+        if odd := [name for name in keys if name not in known]:
+            raise InputError(f"A grid has no key {some_of(odd)}; it has {', '.join(known)}.")
         plain |= keys
-        if is_count(plain["seeds"]):
-            plain["seeds"] = range(plain["seeds"])
-        for name in ("methods", "datasets", "seeds", "epsilons", "ood", "attacked"):
-            if plain.get(name) is not None:
-                plain[name] = _tuple(plain[name], name)
         if not isinstance(plain["audit"], Mapping):
             raise InputError(f"audit must be a table {{lost = [0.05]}}; got {plain['audit']!r}.")
+        plain = _plain_fields(plain)
         preset, epochs = plain.pop("preset", "sound"), plain.pop("epochs", None)
-        plain["entries"] = tuple(GridMethod.of(m, preset, epochs) for m in plain.pop("methods"))
-        plain["noise"] = noise_of(plain["noise"])
-        plain["epsilons"] = tuple(float(epsilon) for epsilon in plain["epsilons"] if epsilon)
-        plain["ood"] = tuple((name, other) for name, other in plain["ood"])
-        plain["audit"] = tuple(
-            (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
-            for name, epsilons in plain["audit"].items()
-        )
+        methods = _tuple(plain.pop("methods"), "methods")
+        plain["entries"] = tuple(GridMethod.of(method, preset, epochs) for method in methods)
+        for name in {"ood", "audit"} - values.keys():  # of a grid that `like` names
+            plain[name] = _within(plain[name], plain["datasets"])
         return cls(**plain)
 
     def to_json(self) -> str:
@@ -361,14 +390,15 @@ class Grid:
         >>> len(grid.runs()), grid.name.startswith("paper-")
         (5, True)
         """
-        entries = self.entries
+        changes, entries = _plain_fields(changes), self.entries
         if (names := changes.pop("methods", None)) is not None:
             known = {name for e in entries for name in (e.label, e.method.name)}
             if unknown := sorted(set(names) - known):
                 methods = ", ".join(sorted(known))
                 raise InputError(f"The grid has no method {', '.join(unknown)}; it has {methods}.")
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
-        datasets = tuple(changes.pop("datasets", None) or self.datasets)
+        if (datasets := changes.pop("datasets", None)) is None:
+            datasets = self.datasets
         epochs = changes.pop("epochs", None)
         limited = []
         for entry in entries:
@@ -376,18 +406,14 @@ class Grid:
             if epochs is not None and "epochs" in method.field_names():
                 method = replace(method, epochs=epochs)  # type: ignore[type-var]
             names = entry.datasets and tuple(name for name in entry.datasets if name in datasets)
-            limited.append(replace(entry, method=method, datasets=names))
-        if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
-            changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
-        narrowed = {
-            "entries": tuple(entry for entry in limited if entry.datasets != ()),
-            "datasets": datasets,
-            "ood": tuple(pair for pair in self.ood if pair[0] in datasets),
-            "audit": tuple(pair for pair in self.audit if pair[0] in datasets),
-        }
-        if dropped := {e.label for e in entries} - {e.label for e in narrowed["entries"]}:
+            limited += [replace(entry, method=method, datasets=names)] * (names != ())
+        if dropped := {e.label for e in entries} - {e.label for e in limited}:
             listed = f"{', '.join(sorted(dropped))} would run on none of {', '.join(datasets)}"
             raise InputError(f"{listed}. Name other datasets, or the methods to run.")
+        if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
+            changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
+        narrowed = {name: _within(getattr(self, name), datasets) for name in ("ood", "audit")}
+        narrowed |= {"entries": tuple(limited), "datasets": datasets}
         other = replace(self, **narrowed | changes)
         if other == self:
             return self
@@ -403,11 +429,11 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
         "labels": [(e.label, name) for e in entries for name in e.datasets or grid.datasets],
         "datasets": grid.datasets,
         "seeds": grid.seeds,
-        "epsilons": grid.epsilons or ("none",),
-        **audits,
+        "epsilons": [f"{e:g}" for e in grid.epsilons] or ["none"],
+        **{name: [f"{e:g}" for e in epsilons] for name, epsilons in audits.items()},
         **limited,
     }
-    repeated = {name for name, values in lists.items() if len(set(values)) != len(values)}
+    repeated = [name for name, values in lists.items() if len(set(values)) != len(values)]
     named = {*audits, *chain(*limited.values()), *(name for name, _ in grid.ood)}
     noise = grid.noise.noise if isinstance(grid.noise, Flip) else grid.noise
     bare = [name for name in grid.datasets if entry_of(name).candidates is None]
@@ -416,7 +442,7 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
     return {
         "a name has letters, digits, '-' and '_' alone": [] if is_name else [grid.name],
         "lists must not be empty": [name for name, values in lists.items() if not values],
-        "values must differ, methods by label (set label = ...)": sorted(repeated),
+        "values must differ, epsilons in six digits, methods by label (set label = ...)": repeated,
         "seeds must be ints of at least 0": [s for s in grid.seeds if not is_count(s)],
         "epsilons must be numbers above 0": [e for e in epsilons if not 0 < e < inf],
         "datasets without candidates need a noise, also within flip": [] if noise else bare,

@@ -216,9 +216,11 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        remedy = "Move it aside by 'robustpll bench verify --repair', and run the grid again."
+        if isinstance(error, InputError):  # of a sound file that names what is unknown here
+            remedy = "Use the version of robustpll that wrote it, or move it away."
         raise StoreError(
-            f"{path} is damaged or not of this version ({reason}). Move it aside by "
-            "'robustpll bench verify --repair', and run the grid again."
+            f"{path} is damaged or not of this version ({reason}). {remedy}"
         ) from error
 
 
@@ -314,7 +316,11 @@ def of_store(
     """The runs on the stored versions of the datasets."""
     # If there are several, `chosen` must name one: they are never mixed. Runs may name their own.
     runs, contents = tuple(runs), {}
-    for name, counts in store.versions(runs).items():
+    datasets = list(dict.fromkeys(run.dataset for run in runs))
+    if unknown := [name for name in chosen or () if name not in datasets]:
+        fault = f"A version of {', '.join(unknown)} is chosen, but no run is on it"
+        raise InputError(f"{fault}; the runs are on {', '.join(datasets)}.")
+    for name, counts in store.versions(run for run in runs if not run.content).items():
         titles = {content or USUAL: counts[content] for content in sorted(counts)} or {USUAL: 0}
         version = (chosen or {}).get(name, next(iter(titles)) if len(titles) == 1 else None)
         if version not in titles:

@@ -351,11 +351,9 @@ def _rows_of(table: Table, rows: NDArray[np.int64]) -> Table:
     """Return a table with some of its rows."""
     if len(rows) == len(table):
         return table
-    truth = None if table.truth is None else table.truth[rows]
-    y = None if table.y is None else table.y[rows]
-    pictures = None if table.pictures is None else table.pictures[rows]
-    features, kept = table.features.iloc[rows], table.rows[rows]
-    fewer = replace(table, features=features, y=y, truth=truth, rows=kept, pictures=pictures)
+    parts = {name: getattr(table, name) for name in ("y", "truth", "rows", "pictures")}
+    taken: Any = {name: None if part is None else part[rows] for name, part in parts.items()}
+    fewer = replace(table, features=table.features.iloc[rows], **taken)
     if table.cells is not None:
         object.__setattr__(fewer, "cells", table.cells.take(rows))
     return fewer

@@ -77,6 +77,8 @@ def judge(
     """
     _, rows = Features.fit_rows(X, chosen_device(device), method.scale, text)  # by all rows
     n = len(rows)
+    if n < 4:
+        raise InputError(f"At least 4 rows are needed, to judge some by models of others; got {n}.")
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
     mistakes, kind = None, method.crowd if isinstance(method, Auto) else "hierarchical"
