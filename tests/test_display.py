@@ -189,6 +189,11 @@ def test_the_texts_tell_sizes() -> None:
     assert short("x" * 5000).count("x") < 200
 
 
+def test_a_class_with_a_shape_is_shown_by_its_name() -> None:
+    assert short(pd.DataFrame) == repr(pd.DataFrame)
+    assert short(type("Net", (), {"shape": 5})).startswith("<class")
+
+
 def test_estimators_keep_the_diagram_of_scikit_learn() -> None:
     model, *_ = small_model()
     for one in (model, PLLClassifier("proden"), RobustPLLClassifier()):

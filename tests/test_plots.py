@@ -1,5 +1,6 @@
 """Figures: what they show, without colours, and always by the same bytes."""
 
+import copy
 import io
 import re
 import runpy
@@ -255,6 +256,16 @@ def test_risk_coverage_shows_the_curve_its_promise_and_what_is_accepted(
     assert ax.get_ylim()[1] > max(np.max(line.get_ydata()) for line in ax.lines)
 
 
+def test_a_common_limit_is_named_once_and_each_model_as_it_was_fitted(fitted: Any, ax: Any) -> None:
+    model, X, _, y = fitted
+    changed = copy.copy(model).set_params(method="pl_knn")
+    for one, error in ((model, 0.1), (changed, 0.1), (changed, 0.2)):
+        plot_risk_coverage(one, X[150:], y[150:], error=error, ax=ax)
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert [text for text in texts if "limit" in text] == ["limit 0.1", "limit 0.2"]
+    assert not [text for text in texts if "PlKnn" in text]
+
+
 def test_no_accepted_row_is_said_in_the_legend(fitted: Any, ax: Any) -> None:
     model, X, _, y = fitted
     plot_risk_coverage(model, X[150:], y[150:], error=1e-9, ax=ax)
@@ -268,6 +279,8 @@ def test_a_learning_curve_is_the_history(fitted: Any, measure: Any, ax: Any) -> 
     (line,) = ax.lines
     np.testing.assert_array_equal(line.get_ydata(), fitted[0].history_[measure])
     assert line.get_xdata().tolist() == [*range(1, 9)]
+    ax.set_xscale("log")
+    plot_learning_curve(fitted[0], measure=measure, ax=ax)
 
 
 @pytest.mark.parametrize("is_new", [False, True])
@@ -297,6 +310,10 @@ def test_confusion_counts_answers_one_by_one_and_has_classes_unknown_to_the_mode
     expected[0, first], expected[1, second], expected[-1, third] = 2, 1, 1
     np.testing.assert_array_equal(cells(ax), expected)
     assert names(ax.yaxis) == [*model.classes_, "elm"]
+    assert sorted(text.get_text() for text in ax.texts) == ["1", "1", "2"]
+    ax.clear()
+    plot_confusion(model, X[:1], Votes(answers[1:2]), normalize=False, ax=ax)
+    assert [text.get_text() for text in ax.texts] == ["1"]
 
 
 def test_points_of_a_triangle_are_the_masses_of_the_opinions(fitted: Any, ax: Any) -> None:

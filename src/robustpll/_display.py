@@ -55,7 +55,8 @@ class _Short(reprlib.Repr):
     """Cuts long texts and collections; of arrays and tables it tells the shape."""
 
     def repr1(self, value: Any, level: int) -> str:
-        if not isinstance(value, Displayed) and (shape := getattr(value, "shape", None)):
+        shape = () if isinstance(value, Displayed) else getattr(value, "shape", ())
+        if shape and isinstance(shape, tuple):
             return f"<{type(value).__name__} of shape {tuple(shape)}>"
         return super().repr1(value, level)
 

@@ -9,12 +9,13 @@ from matplotlib import colormaps, rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.abstention import certainty_of
-from robustpll.evaluate.ood import _refuse_unfitted, _true_labels
+from robustpll.estimator.base import refuse_unfitted, true_labels
 from robustpll.evaluate.reports import calibration_report, decision_report
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.votes import Votes
@@ -31,11 +32,8 @@ GOOD, BAD, MUTED, PALE = "#009e73", "#d55e00", "#8a8f98", "#cccccc"
 # to 1 both on white and on a dark page, which few of the above have.
 LINES = ("#0072b2", BAD, "#9030f8", "#909870")
 DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v")
-CURVE, DIAGONAL, PROMISED = (
-    "curve",
-    "diagonal",
-    "promised",
-)  # ids of lines, to find them when another model is added
+# ids of lines, to find them when another model is added
+CURVE, DIAGONAL, PROMISED, LIMIT = "curve", "diagonal", "promised", "limit"
 MEASURES = {"loss": "mean loss", "covering_rate": "covering rate of the validation rows"}
 CORNERS = np.array([[0, 0], [1, 0], [0.5, 0.75**0.5]])  # of the triangle of opinions
 MOST_NAMES, MOST_CELLS = 20, 12  # that are legible along an axis
@@ -229,7 +227,7 @@ def plot_risk_coverage(
     _refuse_other_axes(ax)
     _refuse_no_rows(X)
     opinion, name = _opinion_of(model, X), _name_of(model, name)
-    right = opinion.predicted() == _true_labels(model, y, len(opinion))
+    right = opinion.predicted() == true_labels(model, y, len(opinion))
     decision = None if error is None else model.decide(X, error=error)
     certainty, axes = certainty_of(opinion), _axes_of(ax)
     result = risk_coverage(certainty, right)
@@ -240,7 +238,10 @@ def plot_risk_coverage(
     label = "promised by probabilities" if is_first else None
     axes.plot(result.coverage, promised, label=label, **look)
     if decision is not None:
-        axes.axhline(error, color=MUTED, linestyle="--", linewidth=1, label=f"limit {error:g}")
+        is_first = all(line.get_gid() != f"{LIMIT} {error}" for line in axes.lines)
+        label = f"limit {error:g}" if is_first else None
+        look = {"color": MUTED, "linestyle": "--", "linewidth": 1, "gid": f"{LIMIT} {error}"}
+        axes.axhline(error, label=label, **look)
         coverage, reached = decision.coverage, decision_report(decision, y).error
         words = f"accepts {coverage:.0%}"
         words += "" if reached is None else f", error {reached:.3f}"
@@ -277,7 +278,7 @@ def plot_learning_curve(
     array([1, 2, 3, 4, 5])
     """
     _refuse_other_axes(ax)
-    _refuse_unfitted(model)
+    refuse_unfitted(model)
     if measure not in MEASURES:
         known = " or ".join(map(repr, MEASURES))
         raise InputError(f"measure must be {known}; got {measure!r}.")
@@ -285,13 +286,14 @@ def plot_learning_curve(
     if not len(values):
         remedies = {
             "loss": "Fit a method that trains networks once, such as PLLClassifier('proden')",
-            "covering_rate": "Fit with watch=0.1",
+            "covering_rate": "Fit with watch=0.1, a parameter of PLLClassifier",
         }
         raise InputError(f"{name} has recorded no {measure} of epochs. {remedies[measure]}.")
     axes, epochs = _axes_of(ax), np.arange(1, len(values) + 1)
     every = max(1, len(values) // 10)
     axes.plot(epochs, values, label=name, markevery=(every - 1, every), **_next_look(axes))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    if isinstance(locator := axes.xaxis.get_major_locator(), MaxNLocator):  # no logarithmic axis
+        locator.set_params(integer=True)
     axes.set(xlabel="epoch", ylabel=MEASURES[measure])
     _show_legend(axes)
     return axes
@@ -333,8 +335,9 @@ def plot_confusion(model: Any, X: Any, y: Any, *, normalize: bool = True, ax: An
     rows, _ = np.nonzero(answers >= 0)
     table = np.zeros((len(given.classes), len(model.classes_)))
     np.add.at(table, (answers[answers >= 0], opinion.predicted()[rows]), 1.0)
-    axes = _axes_of(ax)
-    _draw_table(axes, _shares(table) if normalize else table, model.classes_, given.classes)
+    axes, form = _axes_of(ax), ".2f" if normalize else ".0f"
+    shown = _shares(table) if normalize else table
+    _draw_table(axes, shown, model.classes_, given.classes, form)
     axes.set_xlabel("resolved label" if X is None else "predicted label")
     axes.set_ylabel("answer" if isinstance(y, Votes) else "label in y")
     return axes
@@ -366,7 +369,7 @@ def plot_opinion_simplex(model: Any, X: Any = None, y: Any = None, *, ax: Any = 
     """
     _refuse_other_axes(ax)
     opinion = _opinion_of(model, X)
-    right = None if y is None else opinion.predicted() == _true_labels(model, y, len(opinion))
+    right = None if y is None else opinion.predicted() == true_labels(model, y, len(opinion))
     axes, names = _axes_of(ax), [_short(name) for name in model.classes_]
     belief, u = opinion.belief, opinion.uncertainty
     if len(names) == 2:
@@ -479,7 +482,7 @@ def plot_candidates(model: Any, X: Any, y: Any, *, most: int = 40, ax: Any = Non
     axes, label = _axes_of(ax), opinion.predicted()
     kind = "resolved" if X is None else "predicted"
     if len(opinion) <= most:
-        _draw_table(axes, given.prior, given.classes, np.arange(len(label)), texts=False)
+        _draw_table(axes, given.prior, given.classes, np.arange(len(label)))
         inside = given.matrix[np.arange(len(label)), label]
         look = {"color": BAD, "markeredgecolor": "white", "markersize": 8, "linestyle": ""}
         for rows, words, marker in ((inside, "", "o"), (~inside, ", no candidate", "X")):
@@ -492,7 +495,7 @@ def plot_candidates(model: Any, X: Any, y: Any, *, most: int = 40, ax: Any = Non
         is_label = label == np.arange(len(model.classes_))[:, None]  # (k, n)
         table = is_label.astype(float) @ given.matrix
         counts = is_label.sum(-1, keepdims=True)
-        _draw_table(axes, _shares(table, counts), given.classes, model.classes_)
+        _draw_table(axes, _shares(table, counts), given.classes, model.classes_, ".2f")
         axes.set(xlabel="candidate", ylabel=f"{kind} label")
     return axes
 
@@ -517,12 +520,12 @@ def _axes_of(ax: Any) -> Any:
 def _name_of(model: Any, name: Any) -> str:
     if not isinstance(name, str | None):
         raise InputError(f"name must be a string or None; got {name!r}.")
-    return unmarked(model.resolved_method().title if name is None else name)
+    return unmarked(model.fitted_.method.title if name is None else name)
 
 
 def _opinion_of(model: Any, X: Any) -> Opinion:
     """Opinions about rows, or about the training rows."""
-    _refuse_unfitted(model)
+    refuse_unfitted(model)
     opinion = getattr(model, "opinion_", None) if X is None else model.predict_opinion(X)
     if opinion is None:
         fault = (
@@ -576,9 +579,9 @@ def _short(name: Any) -> str:
 
 
 def _draw_table(
-    axes: Any, table: Any, columns: NDArray[Any], rows: NDArray[Any], *, texts: bool = True
+    axes: Any, table: Any, columns: NDArray[Any], rows: NDArray[Any], form: str = ""
 ) -> None:
-    """Draw a table of shares or numbers as shades, with numbers in the cells of a small one."""
+    """Draw a table as shades; with a `form`, write the numbers into the cells of a small one."""
     most = max(1.0, np.nanmax(table, initial=0.0))
     image = axes.imshow(table, cmap="Blues", vmin=0, vmax=most, aspect="auto")
     for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
@@ -589,13 +592,12 @@ def _draw_table(
         look = {"rotation": 90 if steep else 45, "ha": "right", "rotation_mode": "anchor"}
         for label in axes.get_xticklabels():
             label.set(**look, va="center" if steep else "top")
-    if texts and max(table.shape) <= MOST_CELLS:
-        form = ".0f" if most > 1 else ".2f"
+    if form and max(table.shape) <= MOST_CELLS:
         for (row, column), value in np.ndenumerate(table):
             if value > 0:  # neither 0 nor NaN
                 colour = "white" if value > 0.6 * most else "black"
                 axes.text(column, row, format(value, form), color=colour, ha="center", va="center")
-    elif texts:
+    elif form:
         axes.figure.colorbar(image, ax=axes)
 
 

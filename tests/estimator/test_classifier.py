@@ -279,6 +279,19 @@ REFUSED: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("form", [list, torch.tensor])
+def test_pictures_of_bytes_may_be_a_list_or_a_tensor(form: Any) -> None:
+    pictures = np.random.default_rng(0).integers(0, 200, (12, 3, 4, 4), dtype=np.uint8)
+    model = PLLClassifier("pl_knn").fit(form(pictures), [*"ab"] * 6)
+    assert {*model.features_.scale} == {255.0}
+    np.testing.assert_array_equal(model.predict(form(pictures)), model.predict(pictures))
+
+
+def test_tensors_may_have_gradients() -> None:
+    model = PLLClassifier("pl_knn").fit(torch.tensor(X, requires_grad=True), LABELS)
+    np.testing.assert_array_equal(model.predict(X), LABELS)
+
+
 def test_rows_that_cannot_be_learned_are_refused() -> None:
     for message, rows in REFUSED.items():
         with pytest.raises((InputError, TypeError), match=message):
@@ -494,6 +507,9 @@ def test_former_parameters_warn_and_train_the_former_method() -> None:
     with pytest.warns(DeprecationWarning, match="early_stopping instead of watch"):
         method = RobustPLLClassifier(epochs=3, watch=0.2).resolved_method()
     assert method == Auto(epochs=3, early_stopping=True)
+    with pytest.warns(DeprecationWarning, match="early_stopping") as warned:
+        RobustPLLClassifier(epochs=1, members=1, learner="network", watch=0.2).fit(X, SETS)
+    assert warned[0].filename == __file__, "or Python does not show it"
 
 
 def test_members_may_have_ceilings_of_their_own() -> None:
@@ -532,6 +548,8 @@ def test_shares_may_be_numbers_of_any_type(kind: Any) -> None:
 def test_an_attack_must_be_one_and_gets_the_true_labels(fitted: RobustPLLClassifier) -> None:
     with pytest.raises(InputError, match=r"such as PGD\(0.1\); got 0.1"):
         fitted.predict_opinion(X, 0.1)
+    with pytest.raises(InputError, match="one true label for each row"):
+        fitted.predict_opinion(X, PGD(0.3, labels="true"), SETS)
     attacked = fitted.predict_opinion(X, PGD(0.3, labels="true"), NAMES[LABELS])
     clean = fitted.predict_opinion(X)
     rows = np.arange(90)

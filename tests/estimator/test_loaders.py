@@ -109,6 +109,11 @@ def test_rows_alone_can_be_predicted() -> None:
     assert rows_of(Pairs([[1.0, 2.0]])).tolist() == [[1.0, 2.0]]  # a row, not a pair
 
 
+def test_pairs_are_learned_in_parts() -> None:
+    parts, whole = (model().partial_fit(*form) for form in ((FORMS["tensors"],), (ROWS, MATRIX)))
+    np.testing.assert_array_equal(parts.predict_proba(ROWS), whole.predict_proba(ROWS))
+
+
 BAD = {
     "not a pair": (Pairs([*zip(ROWS, SETS, strict=True), ROWS[0]]), r"Item 60 of X must be a pair"),
     "a dict": (Pairs([{"x": 1}]), r"Item 0 .* a dict of length 1"),

@@ -123,6 +123,7 @@ def check_same(model: Any, again: Any, rows: Any) -> None:
     assert again.classes_.dtype.kind == model.classes_.dtype.kind
     assert again.features_ == model.features_
     assert again.fitted_.method == model.fitted_.method
+    assert again.is_calibrated == model.is_calibrated
     np.testing.assert_array_equal(again.history_["loss"], model.history_["loss"])
 
 

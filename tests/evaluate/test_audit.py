@@ -217,6 +217,8 @@ def test_rows_count_as_right_only_if_all_attacks_failed_and_the_report_says_so()
         ({"epsilons": (0.2, 0.1)}, "increasing"),
         ({"epsilons": ()}, "increasing"),
         ({"epsilons": (0.0, 0.1)}, "positive"),
+        ({"epsilons": "far"}, "positive"),
+        ({"epsilons": -0.1}, "positive"),
         ({"steps": 0}, "'steps' of AutoPGD must be"),
         ({"queries": 0}, "'queries' of Square must be"),
         ({"twin_epochs": 0}, "twin_epochs"),

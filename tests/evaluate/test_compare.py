@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.dummy import DummyClassifier
+from torch.utils.data import TensorDataset
 
 from robustpll import Votes, compare
 from robustpll.errors import InputError
@@ -111,6 +113,8 @@ def test_true_labels_add_an_accuracy_over_the_known_ones() -> None:
     assert [contrast.measure for contrast in result.contrasts] == ["covering rate", "accuracy"]
     assert "accuracy" in str(result)
     assert result.verdict == result.contrasts[1].verdict
+    as_list = comparison_of(candidates, ours, [other], ["a", "b", float("nan"), "unheard of"])
+    assert as_list.learners == result.learners
     unknown = comparison_of(candidates, ours, [other], [None] * 4)
     assert [learner.accuracy for learner in unknown.learners] == [None, None]
 
@@ -224,6 +228,15 @@ def test_the_seed_decides_everything_but_the_seconds() -> None:
     assert scores(1) == scores(1) != scores(2)
 
 
+def test_pairs_of_a_dataset_are_compared_too() -> None:
+    X, labels = blobs(60)
+    codes = np.unique(labels, return_inverse=True)[1]
+    pairs = TensorDataset(torch.tensor(X), torch.tensor(codes))
+    forms = ((pairs, None), (X, codes))
+    results = [compare(*form, method="pl_knn", random_state=0) for form in forms]
+    assert len({tuple(learner.score for learner in result.learners) for result in results}) == 1
+
+
 def test_pictures_are_compared_too() -> None:
     X, labels = blobs(60)
     pictures = np.repeat(X[:, :, None], 3, axis=2)
@@ -236,6 +249,7 @@ def test_pictures_are_compared_too() -> None:
         ({"folds": 1}, "folds must be an int of at least 2, at most 15; got 1"),
         ({"folds": 16}, "folds must be an int of at least 2, at most 15; got 16"),
         ({"truth": ["a"] * 29}, "truth must hold one label for each of 30 rows"),
+        ({"truth": ["x"] * 29 + [None]}, "truth names none of the classes of y, which are"),
         ({"method": "magic"}, "method must be a Method or one of"),
     ],
 )

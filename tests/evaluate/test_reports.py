@@ -5,13 +5,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import coo_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
+from torch.utils.data import TensorDataset
 
 from robustpll import Candidates, Decision, InputError, Opinion, PLLClassifier, Votes
 from robustpll.evaluate.reports import (
@@ -55,7 +58,9 @@ def test_a_decision_is_compared_with_labels() -> None:
     )
     report = decision_report(decision, ["a", "a", "a", "a"])
     assert report == DecisionReport(0.75, pytest.approx(1 / 3), 1.0, 0.25)
-    for message, y in {"4 rows": ["a"], "needs a Decision": [{"a"}] * 4}.items():
+    odd: dict[str, Any] = {"4 rows": ["a"], "needs a Decision": [{"a"}] * 4}
+    odd["y holds labels such as 0, but the decision such as 'a'"] = [0, 1, 0, 1]
+    for message, y in odd.items():
         with pytest.raises(InputError, match=message):
             decision_report(decision, y)
 
@@ -189,6 +194,16 @@ def test_tables_names_and_votes_are_accepted() -> None:
     np.testing.assert_array_equal(scores, again)
 
 
+def test_sparse_rows_and_datasets_are_scored_as_arrays() -> None:
+    X, y = np.repeat(np.eye(3), 4, axis=0), np.repeat([0, 1, 2], 4)
+    model = PLLClassifier(PlKnn(neighbours=1))
+    expected = missing_truth_scores(model, X, y, random_state=0)
+    pairs = TensorDataset(torch.tensor(X), torch.tensor(y))
+    for form in ((coo_matrix(X), y), (pairs, None)):
+        scores = missing_truth_scores(model, *form, random_state=0)
+        np.testing.assert_array_equal(scores, expected)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -201,4 +216,4 @@ def test_tables_names_and_votes_are_accepted() -> None:
 def test_what_cannot_be_scored_is_refused(change: dict[str, Any], message: str) -> None:
     arguments = {"X": np.eye(6), "y": ["a", "b"] * 3, "folds": 2} | change
     with pytest.raises(InputError, match=message):
-        missing_truth_scores(PLLClassifier(PlKnn(neighbours=1)), **arguments)
+        missing_truth_scores(None, **arguments)  # before anything is fitted

@@ -2,6 +2,7 @@
 
 import shlex
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -424,6 +425,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "quantiles": (model(scale="quantile"), {}, "scale='quantile' needs all rows"),
     "no folder": (model(), {"scratch": "nowhere"}, "scratch='nowhere': there is no such folder"),
     "no window": (model(), {"window": 1}, "window=1: it must be the number of rows"),
+    "a word as window": (model(), {"window": "all"}, "window='all': it must be the number of rows"),
     "two forms": (model(), {"votes": "x"}, "candidates and votes are passed"),
     "no labels": (model(), {"candidates": None}, "no labels: pass candidates, votes or"),
     "labels as features": (model(), {"features": ["a", "seen"]}, "features must name columns"),
@@ -442,6 +444,28 @@ def test_labels_and_weights_beside_a_stream_are_refused(table: Path) -> None:
     for options in ({"y": SETS}, {"sample_weight": np.ones(N)}):
         with pytest.raises(InputError, match="cannot be used with streamed rows"):
             model().fit(rows, **options)
+
+
+def test_numbers_too_large_to_compute_with_are_refused_with_their_column(tmp_path: Path) -> None:
+    rows = ParquetRows(written(tmp_path / "far.parquet", b=X["b"] * 1e30, seen=NAMES[LABELS]))
+    rows = replace(rows, candidates="seen")
+    with pytest.raises(InputError, match="Column 'b' holds numbers too large"):
+        model(scale=None).fit(rows)
+    model().fit(rows)  # scaled to the range 0 to 1
+
+
+def test_what_needs_all_rows_says_how_to_read_them(table: Path) -> None:
+    rows = ParquetRows(table, candidates="seen")
+    classifier = model().fit(rows)
+    for ask in (classifier.recalibrate, classifier.calibrate_decisions, classifier.partial_fit):
+        with pytest.raises(InputError, match=r"Pass X\.read\(\)\[0\]"):
+            ask(rows, SETS)
+
+
+def test_a_streamed_fit_forgets_the_optimizer_of_partial_fits(table: Path) -> None:
+    classifier = model().partial_fit(X, SETS)
+    assert hasattr(classifier, "optimizer_")
+    assert not hasattr(classifier.fit(ParquetRows(table, candidates="seen")), "optimizer_")
 
 
 def test_a_full_disk_is_found_before_files_are_written(table: Path) -> None:

@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from robustpll.engine.distributed import current_process, refuse_unshared, same_
 from robustpll.engine.history import Callback, progress_bars, reporting
 from robustpll.engine.modules import Layout
 from robustpll.engine.networks import try_network
+from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
@@ -43,13 +44,15 @@ from robustpll.estimator.fitting import (
     task_of,
     with_layout,
 )
-from robustpll.estimator.loaders import is_loader, pairs_of, rows_of
+from robustpll.estimator.loaders import pairs_of, rows_of
 from robustpll.estimator.streaming import StreamedRows, fit_streamed
-from robustpll.labels.candidates import Candidates, candidates_with
+from robustpll.labels.candidates import Candidates, candidates_with, label_vector
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import Auto, Method
 from robustpll.methods.auto import Stack
 from robustpll.opinion import Opinion, each_part
+
+DEPRECATED = "deprecated"  # the value of parameters that nobody passed
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -62,6 +65,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: Any
     device: str
     verbose: bool
+    watch: Any
     callbacks: Sequence[Callback]
     checkpoint: str | Path | Checkpoint | None
     cluster: str | None
@@ -69,7 +73,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def validation_share(self) -> float | None:
         """The share of rows that are held out for early stopping, if any."""
-        return None
+        is_passed = not (isinstance(self.watch, str) and self.watch == DEPRECATED)
+        return self.watch if is_passed else None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -125,11 +130,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             undisturbed fit bit for bit.
         """
         fresh = copy.copy(self)  # an error or Ctrl-C leaves self unchanged
+        method = self.resolved_method()
         if isinstance(X, StreamedRows):
-            fit_streamed(fresh, X, y, sample_weight, resume)
+            passed = {"y": y, "sample_weight": sample_weight, "resume": resume}
+            fit_streamed(fresh, method, X, passed)
         else:
-            X, y = pairs_of(X, y) if is_loader(X) else (X, y)
-            method, session = self.resolved_method(), Session.of(self.checkpoint, resume)
+            X, y = pairs_of(X, y)
+            session = Session.of(self.checkpoint, resume)
             is_warm = getattr(self, "warm_start", False)
             former = former_networks(self, method, "warm_start") if is_warm else None
             start = None if former is None else Start(former.net)
@@ -201,17 +208,21 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.label_weights_: NDArray[np.float32] = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
         self.labels_: NDArray[Any] = self.classes_[self.opinion_.predicted()]
-        self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
+        self._set_fitted(fitted)
         if share is not None:
             self.history_["covering_rate"] = fitted.history.covering_rate.double().mean(-1).numpy()
         held_out: Opinion | None = getattr(fitted, "held_out", None)
         if held_out is not None:
             held_out = replace(held_out[0].numpy(), classes=self.classes_)
         self.held_out_ = held_out  # of the training rows, by models that did not see them
+
+    def _set_fitted(self, fitted: Fitted) -> None:
+        """Set what predictions need, and drop what belongs to a former model."""
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
-        self.__dict__.pop("optimizer_", None)  # of `partial_fit`, for the former network
+        self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
         self.recalibration_: Recalibration | None = None
         self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
+        self.__dict__.pop("optimizer_", None)  # of `partial_fit`
 
     def predict_opinion(self, X: Any, attack: Any = None, labels: Any = None) -> Opinion:
         """Belief, prior and uncertainty for each row.
@@ -225,8 +236,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if attack is not None:
             self._refuse_attack()
         if labels is None:
-            return self._joined([self._opinion(rows, attack) for rows in self._pieces(X)])
+            return joined(self._opinion(rows, attack) for rows in self._pieces(X))
         rows, candidates = self._labelled_rows(X, labels)
+        if (candidates.sizes > 1).any():
+            raise InputError("labels must hold one true label for each row; got candidate sets.")
         truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._opinion(rows, attack, truth)
 
@@ -258,7 +271,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The covering rate is the share of rows whose predicted class is a candidate. It needs no
         true label, so that parameter searches work without any.
         """
-        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
+        X, y = pairs_of(X, y)
         predicted = self.predict_opinion(X).predicted()
         candidates = candidates_with(y, self.classes_)
         refuse_other_length(len(predicted), len(candidates))
@@ -379,7 +392,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         check_is_fitted(self, "fitted_")
         parts = [(self._opinion(rows), self._distance(rows)) for rows in self._pieces(X)]
-        opinion = self._joined([part for part, _ in parts])
+        opinion = joined(part for part, _ in parts)
         distance, sample = np.concatenate([part for _, part in parts]), self.trial_
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
@@ -409,16 +422,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "fitted_")
         yield from map(self._rows, X.frames(self) if isinstance(X, StreamedRows) else [X])
 
-    def _joined(self, opinions: list[Opinion]) -> Opinion:
-        """The opinions of pieces as one."""
-        if len(opinions) == 1:
-            return opinions[0]
-        return each_part(lambda *parts: np.concatenate(parts), *opinions)
-
     def _labelled_rows(self, X: Any, y: Any) -> tuple[Rows, Candidates]:
         """Rows, and their candidates among the classes of the training."""
         check_is_fitted(self, "fitted_")
-        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
+        X, y = pairs_of(X, y)
         candidates, rows = Candidates.of(y, classes=self.classes_), self._rows(X)
         refuse_other_length(len(rows), len(candidates))
         return rows, candidates
@@ -439,16 +446,20 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Arrays of numbers are not copied; sparse matrices become CSR.
         """
-        X = rows_of(X) if is_loader(X) else X
+        if isinstance(X, StreamedRows):
+            problem = f"{type(X).__name__} is read in pieces, but this needs all rows"
+            raise InputError(f"{problem}. Pass X.read()[0].")
+        X = rows_of(X)
         X = as_pandas(X) if layout is None else layout.packed(X)
         if is_frame(X):
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        is_plain = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"  # maybe a memory map
-        dtype = None if is_plain else np.float64
-        checks: Any = {"dtype": dtype, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
+            X = np.asarray(X) if isinstance(X, Sequence) else X  # pictures of bytes stay bytes
+            is_plain = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"  # maybe a memory map
+            checks: Any = {"dtype": None if is_plain else np.float64}
+            checks |= {"ensure_min_samples": least, "ensure_all_finite": False}
             if sparse.issparse(X) or np.asarray(X).ndim <= 2:
                 X = validate_data(self, X, reset=reset, accept_sparse="csr", **checks)
             else:
@@ -464,3 +475,28 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
         return finite(X)
+
+
+def joined(opinions: Iterable[Opinion]) -> Opinion:
+    """The opinions about pieces of the rows as one."""
+    first, *others = opinions
+    return each_part(lambda *parts: np.concatenate(parts), first, *others) if others else first
+
+
+def refuse_unfitted(model: Any) -> None:
+    """Raise an error unless a model is a fitted classifier of this library."""
+    if not isinstance(model, CandidateClassifier):
+        raise InputError(
+            "model must be a fitted classifier of this library, such as PLLClassifier; got "
+            f"{type(model).__name__}. For probabilities of other models use calibration_of."
+        )
+    check_is_fitted(model, "fitted_")
+
+
+def true_labels(model: CandidateClassifier, y: Any, rows: int) -> NDArray[np.int64]:
+    """The class index of each of so many rows."""
+    if label_vector(y) is None:
+        raise InputError("y must hold one true label for each row; got candidate sets.")
+    labels = Candidates.of(y, classes=model.classes_).matrix.argmax(-1)
+    refuse_other_length(rows, len(labels))
+    return np.asarray(labels)

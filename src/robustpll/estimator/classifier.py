@@ -16,12 +16,11 @@ from robustpll.engine.history import Callback
 from robustpll.engine.modules import ParameterGroups
 from robustpll.engine.networks import Network
 from robustpll.errors import InputError, some_of
-from robustpll.estimator.base import CandidateClassifier
+from robustpll.estimator.base import DEPRECATED, CandidateClassifier
 from robustpll.estimator.features import Scale
 from robustpll.estimator.fitting import ClassWeight, former_networks
+from robustpll.estimator.loaders import pairs_of
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
-
-DEPRECATED = "deprecated"  # the value of parameters that nobody passed
 
 
 @dataclass(eq=False, repr=False)
@@ -87,10 +86,6 @@ class PLLClassifier(CandidateClassifier):
     warm_start: bool = False
     cluster: str | None = None
 
-    @property
-    def validation_share(self) -> float | None:
-        return self.watch
-
     def resolved_method(self) -> Method:
         if isinstance(self.method, str) and self.method in METHODS:
             return METHODS[self.method]()
@@ -104,7 +99,7 @@ class PLLClassifier(CandidateClassifier):
     def partial_fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
@@ -135,6 +130,7 @@ class PLLClassifier(CandidateClassifier):
         array(['a', 'b', 'c'], dtype='<U1')
         """
         method: Any = self.resolved_method()
+        X, y = pairs_of(X, y)
         fresh, former = copy.copy(self), former_networks(self, method, "partial_fit")
         losses: NDArray[Any] = np.empty(0) if former is None else self.history_["loss"]
         start = Start(None, min(len(losses), method.total_epochs - 1))
@@ -276,7 +272,7 @@ class RobustPLLClassifier(CandidateClassifier):
                 f"{', '.join(former)} of RobustPLLClassifier will go in version 0.3. Use "
                 "PLLClassifier(RobustPll(...)), or early_stopping instead of watch."
             )
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            warnings.warn(message, DeprecationWarning, stacklevel=3)  # of the caller of `fit`
         chosen = {name: value for name, value in passed.items() if value is not None}
         if not {*former} - {"watch"} and not isinstance(self.adversary, tuple):
             auto = {name: chosen[name] for name in Auto.field_names() if name in chosen}
@@ -291,11 +287,6 @@ class RobustPLLClassifier(CandidateClassifier):
     def _scale_for(self, method: Method) -> Any:
         is_former = self.scale == "auto" and not isinstance(method, Auto)  # scaled as in 0.1
         return method.scale if is_former else self.scale
-
-    @property
-    def validation_share(self) -> float | None:
-        """The share of validation rows of version 0.1."""
-        return None if isinstance(self.watch, str) and self.watch == DEPRECATED else self.watch
 
 
 FORMER_PARAMETERS = [f.name for f in fields(RobustPLLClassifier) if f.default == DEPRECATED]

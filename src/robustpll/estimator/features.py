@@ -178,8 +178,7 @@ class Features:
 
     def tensors(self) -> dict[str, Tensor]:
         """The arrays of reductions by name."""
-        parts = enumerate(self.texts.values())
-        named = {f"{TEXT}{number}": part for number, part in parts}
+        named = {f"{TEXT}{number}": one for number, one in enumerate(self.texts.values())}
         if self.reduction is not None:
             named[REDUCTION] = self.reduction
         arrays = {f"{name}.components": part.components for name, part in named.items()}
@@ -188,10 +187,7 @@ class Features:
 
     @classmethod
     def from_json(cls, saved: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> Self:
-        """From `described` after a round trip by JSON, and `tensors`, which are removed.
-
-        In JSON, tuples became lists.
-        """
+        """From `described` after a round trip by JSON, and `tensors`, which are removed."""
         arrays = {} if tensors is None else tensors
 
         def reduction(name: str, words: tuple[str, ...] = ()) -> Reduction:

@@ -5,19 +5,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from robustpll.errors import InputError
 from robustpll.labels.parsing import SETS, array_of, object_array
 
 
-def is_loader(X: Any) -> bool:
-    """Whether X is a dataset or a data loader of PyTorch."""
-    return isinstance(X, Dataset | DataLoader)
-
-
-def pairs_of(loader: Any, y: Any = None) -> tuple[NDArray[Any], Any]:
+def pairs_of(loader: Any, y: Any = None) -> tuple[Any, Any]:
     """Return the rows of a dataset or loader of pairs as one array, and `y` of their candidates.
+
+    Other rows, and their `y`, are returned as they are.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -25,6 +23,8 @@ def pairs_of(loader: Any, y: Any = None) -> tuple[NDArray[Any], Any]:
     array([[1, 1],
            [0, 1]])
     """
+    if not isinstance(loader, Dataset | DataLoader):
+        return loader, y
     if y is not None:
         kind = type(loader).__name__
         raise InputError(f"X is a {kind}, whose pairs hold the candidates. Leave y out.")
@@ -46,13 +46,20 @@ def pairs_of(loader: Any, y: Any = None) -> tuple[NDArray[Any], Any]:
     return X, object_array(labels) if has_sets else array_of(labels)
 
 
-def rows_of(loader: Any) -> NDArray[Any]:
-    """Return the rows of a dataset or loader as one array; second parts of pairs are ignored."""
+def rows_of(loader: Any) -> Any:
+    """Return the rows of a dataset or loader, or a tensor, as an array, and others as they are."""
+    if not isinstance(loader, Dataset | DataLoader):
+        return array_of_tensor(loader)
     rows = list[NDArray[Any]]()
-    for place, item, is_batch in _items(loader):
+    for place, item, is_batch in _items(loader):  # second parts of pairs are ignored
         is_pair = isinstance(item, list | tuple) and len(item) in (1, 2) and np.ndim(item[0])
         rows.append(_rows(item[0] if is_pair else item, place, is_batch, rows))
     return _joined(rows, loader)
+
+
+def array_of_tensor(value: Any) -> Any:
+    """Return a tensor of any device as an array, anything else as it is."""
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 
 def _items(loader: Any) -> Iterator[tuple[str, Any, bool]]:
@@ -79,8 +86,8 @@ def _items(loader: Any) -> Iterator[tuple[str, Any, bool]]:
 def _rows(rows: Any, place: str, is_batch: bool, before: list[NDArray[Any]]) -> NDArray[Any]:
     """Return the row or rows of an item as an array (b, *shape), of the shape of those before."""
     try:
-        array = np.asarray(rows.detach().cpu() if hasattr(rows, "detach") else rows)
-    except ValueError:  # nested lists of several lengths
+        array = np.asarray(array_of_tensor(rows))
+    except (ValueError, TypeError):  # lists of several lengths, bfloat16
         array = np.empty(0, dtype=object)
     array = array if is_batch else array[None]
     if array.dtype.kind not in "biuf" or array.ndim < 2:
@@ -104,7 +111,7 @@ def _labels(labels: Any, place: str, is_batch: bool, rows: int) -> Iterator[tupl
 
 def _label(label: Any, place: str) -> Any:
     """Return a label, a set or list of names, or a 0/1 vector (k,); refuse an empty one."""
-    label = label.detach().cpu().numpy() if hasattr(label, "detach") else label
+    label = array_of_tensor(label)
     if isinstance(label, np.ndarray | np.generic) and (not label.ndim or label.dtype.kind in "OU"):
         label = label.tolist()
     if isinstance(label, np.ndarray):

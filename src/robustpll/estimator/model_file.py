@@ -80,6 +80,7 @@ def save(classifier: Any, path: Path) -> None:
         run, network = fitted.runs[0], _described(networks[0].method) if networks else None
         powers = {name: run.powers.get(name, 1.0) for name in run.parts}
         stack = {"powers": powers, "offset": run.offset, "network": network}
+        stack["calibrated"] = bool(run.powers)
     if classifier.reference_ is not None:
         tensors[REFERENCE] = classifier.reference_.rows.cpu()
     if classifier.recalibration_ is not None:
@@ -256,10 +257,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
 def _classifier(
     about: dict[str, Any], tensors: dict[str, Tensor], method: Method, device: str
 ) -> Any:
-    """The classifier of a description, without what it learned; raises any error if it is wrong.
-
-    Tensors of the features are removed.
-    """
+    """The classifier of a description, without what it learned; removes tensors of its features."""
     features = Features.from_json(about["features"], tensors)
     params = about["params"] | {"device": device, "text": tuple(features.texts)}
     params["cluster"] = None  # a file names no machines
@@ -397,7 +395,8 @@ def _stack(
             parts[name] = forest_model(forest.to(nothing.device))
     if not parts or parts.keys() != powers.keys():
         raise ValueError("it has other learners than networks and trees")
-    return OneStack(parts, powers, float(offset))
+    is_calibrated = about["stack"].get("calibrated", True)
+    return OneStack(parts, powers if is_calibrated else {}, float(offset))
 
 
 def _wrapped(
@@ -444,10 +443,7 @@ def _read_abstention(model: Any, about: Any, tensors: Tensors, device: torch.dev
 
 
 def _fitting(layout: Layout, tensors: Tensors, **sizes: int) -> Tensors:
-    """The tensors in the types of the layout; raises ValueError for other names or shapes.
-
-    `sizes` has those of the words in shapes that are known.
-    """
+    """The tensors in the types of the layout, if their shapes are; `sizes` are those known."""
     if layout.keys() != tensors.keys():
         raise ValueError(f"it has not exactly these tensors: {', '.join(layout)}")
     fitting = {}

@@ -17,6 +17,7 @@ from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.distributed import current_process
 from robustpll.engine.history import progress_bars, reporting
+from robustpll.engine.modules import FARTHEST
 from robustpll.engine.stream import WINDOW_NUMBERS, Scratch, WindowTask
 from robustpll.errors import InputError, is_count
 from robustpll.estimator.abstention import Reference
@@ -56,10 +57,9 @@ def is_streamable(method: Method) -> bool:
     return not method.spread(task.models, like=task.prior).begin(task).memory
 
 
-def fit_streamed(model: Any, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
+def fit_streamed(model: Any, method: Any, X: Any, passed: dict[str, Any]) -> None:
     """Fit a classifier by two passes over X, then by windows of rows in scratch files."""
-    method = model.resolved_method()
-    _refuse(model, method, {"y": y, "sample_weight": sample_weight, "resume": resume})
+    _refuse(model, method, X, passed)
     seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
     features, classes, n = _scan(X, model._scale_for(method))
     (d,), k, size = features.shape, len(classes), method.batch_size
@@ -84,11 +84,9 @@ def fit_streamed(model: Any, X: Any, y: Any, sample_weight: Any, resume: Any) ->
         model.labels_ = scratch.in_order(scratch.predicted, classes)
     model.features_, model.classes_ = features, classes
     model.feature_names_in_, model.n_features_in_ = np.array(X.names, dtype=object), d
-    model.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
+    model._set_fitted(fitted)
     model.opinion_ = model.held_out_ = None  # they would take as much memory as the rows
-    model.fitted_ = fitted.without_training_rows()
     model.reference_ = Reference.of(model.fitted_, sample.rows, seed)
-    model.recalibration_ = model.trial_ = None
 
 
 def _scaled(columns: list[NDArray[Any]], features: Features) -> NDArray[np.float32]:
@@ -110,7 +108,7 @@ def _window(scratch: Scratch, d: int, seed: int, device: torch.device) -> Window
     return WindowTask(rows, prior.bool(), prior, weight, (seed,), scratch=scratch)
 
 
-def _refuse(model: Any, method: Method, passed: dict[str, Any]) -> None:
+def _refuse(model: Any, method: Method, X: Any, passed: dict[str, Any]) -> None:
     """Raise InputError for what needs all rows in memory."""
     if not is_streamable(method):
         able = ", ".join(name for name, kind in METHODS.items() if is_streamable(kind()))
@@ -126,6 +124,9 @@ def _refuse(model: Any, method: Method, passed: dict[str, Any]) -> None:
         raise InputError(f"{names[0]} cannot be used with streamed rows. Leave it out.")
     if model.scale not in SCALES:
         raise InputError(f"scale={model.scale!r} needs all rows in memory. Use 'minmax' or None.")
+    if not (X.window is None or is_count(X.window, 2)):
+        rule = "it must be the number of rows in memory, 2 or more"
+        raise InputError(f"window={X.window!r}: {rule}.")
 
 
 def _scan(X: Any, scale: str | None) -> tuple[Features, NDArray[Any], int]:
@@ -139,9 +140,11 @@ def _scan(X: Any, scale: str | None) -> tuple[Features, NDArray[Any], int]:
     if n < 2:
         raise InputError(f"X has {n} rows to learn from; at least 2 are needed.")
     shift, width = (np.zeros(d), np.ones(d)) if scale is None else min_max(low, high)
-    if not np.isfinite(width).all():
-        wide = X.names[int(np.argmin(np.isfinite(width)))]
-        raise InputError(f"Column {wide!r} spans more than a float64 can hold. Divide its values.")
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite width is refused
+        farthest = np.maximum(abs(low - shift), abs(high - shift)) / width
+    if wide := [name for name, far in zip(X.names, farthest, strict=True) if not far <= FARTHEST]:
+        rule = "holds numbers too large to compute with. Divide its values"
+        raise InputError(f"Column {wide[0]!r} {rule}.")
     classes = checked_classes(np.unique(as_names([*names])))
     numbers = (tuple(shift.tolist()), tuple(width.tolist()))
     return Features(X.names, (d,), {}, {}, *numbers), classes, n
@@ -152,10 +155,6 @@ def _folder(X: Any, needed: int) -> Path:
     folder = Path(tempfile.gettempdir() if X.scratch is None else X.scratch)
     if not folder.is_dir():
         raise InputError(f"scratch={str(folder)!r}: there is no such folder. Make it.")
-    if not (X.window is None or is_count(X.window, 2)):
-        raise InputError(
-            f"window={X.window!r}: it must be the number of rows in memory, 2 or more."
-        )
     free = shutil.disk_usage(folder).free
     if needed > free:
         sizes = f"about {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free"

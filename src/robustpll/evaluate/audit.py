@@ -16,10 +16,10 @@ from robustpll.attacks import PGD, Attack, AutoPGD, Square
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, is_count, is_number, some_of
 from robustpll.estimator.abstention import networks_of
-from robustpll.estimator.base import CandidateClassifier
-from robustpll.evaluate.ood import _true_labels, rows_of
+from robustpll.estimator.base import CandidateClassifier, true_labels
+from robustpll.evaluate.ood import rows_of
 from robustpll.methods.auto import Stack
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
@@ -121,10 +121,10 @@ def robustness_report(
     >>> report.clean, report.worst
     (1.0, (1.0, 0.0))
     """
-    audit = Audit(tuple(epsilons), **settings)
+    audit = Audit(tuple(np.atleast_1d(epsilons).tolist()), **settings)
     rows = rows_of(model, X)
     model._refuse_attack()
-    labels = _true_labels(model, y, len(rows))
+    labels = true_labels(model, y, len(rows))
     return audit.reports(model.fitted_, rows, torch.tensor(labels, device=rows.device)[None])[0]
 
 
@@ -142,8 +142,9 @@ class Audit:
     twin_epochs: int = 50  # of the surrogate for the transfer attack
 
     def __post_init__(self) -> None:
-        rising = np.all(np.diff([0.0, *self.epsilons]) > 0)
-        if not self.epsilons or not rising or self.twin_epochs < 1:
+        are_numbers = bool(self.epsilons) and all(map(is_number, self.epsilons))
+        rising = are_numbers and np.all(np.diff([0.0, *self.epsilons]) > 0)
+        if not rising or not is_count(self.twin_epochs, least=1):
             raise InputError(
                 "epsilons must be one or more positive, increasing numbers, and twin_epochs at "
                 f"least 1. Got {self.epsilons!r} and {self.twin_epochs!r}."

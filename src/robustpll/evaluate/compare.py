@@ -22,10 +22,12 @@ from robustpll.engine.data import Rows, fold_indices
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, is_count, refuse_other_length
+from robustpll.errors import InputError, is_count, refuse_other_length, some_of
 from robustpll.estimator.classifier import PLLClassifier
 from robustpll.estimator.features import Features
+from robustpll.estimator.loaders import pairs_of
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.parsing import array_of
 from robustpll.methods import Auto, Method, Wrapped
 from robustpll.opinion import Opinion
 
@@ -38,20 +40,11 @@ FEWEST_SINGLES = 50  # rows with one candidate that a comparison may go by
 FEW = 0.5  # share of rows with one candidate below which they may not stand for all
 MOST_ROWS = 20_000  # that baselines learn from: a forest of 300 trees then takes a minute
 ERRORS = 2.0  # standard errors that tell two learners apart
-FEW_SINGLES = (
-    "Only {share:.0%} of the rows have one candidate, and they may differ from the others. Some "
-    "true labels tell more."
-)
-SAMPLED = "{title} learned from {rows:,} of {n:,} rows, a random sample; more may help it."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions(Displayed):
-    """The class that a learner predicts for each row it did not learn from.
-
-    >>> Predictions("Proden", np.array([0, 2, -1])).title
-    'Proden'
-    """
+    """The class that a learner predicts for each row it did not learn from."""
 
     title: str
     predicted: Ints  # (n,): index of the class; -1 for rows that are not compared
@@ -62,11 +55,7 @@ class Predictions(Displayed):
 
 @dataclass(frozen=True, repr=False)
 class Learner(Displayed):
-    """One line of a `Comparison`.
-
-    >>> Learner("Proden", 0.8, 0.9, None, 2.5).score
-    0.8
-    """
+    """One line of a `Comparison`."""
 
     title: str
     score: float  # by the measure of the comparison
@@ -227,12 +216,12 @@ def compare(
     """
     model = PLLClassifier(Auto() if method is None else method)
     learner = model.resolved_method()
+    X, y = pairs_of(X, y)
     X, candidates = model._read(X, reset=True), Candidates.of(y)
     refuse_other_length(X.shape[0], n := len(candidates))
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
-    if truth is not None and np.shape(truth) != (n,):
-        raise InputError(f"truth must hold one label for each of {n} rows; got {np.shape(truth)}.")
+    _known_truth(candidates, truth)  # raises before anything is fitted
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     _, rows = Features.fit_rows(X, chosen_device(device), learner.scale, text)  # by all rows
     splits = sampled_folds(n, folds, seed, candidates)
@@ -331,7 +320,8 @@ def out_of_fold(
     predicted[test.numpy()] = opinion.predicted()  # a fold may name a row twice
     title, note = title or method.title, ""
     if len(np.union1d(train.numpy(), test.numpy())) < len(rows):
-        note = SAMPLED.format(title=title, rows=train.shape[1], n=len(rows))
+        part = f"{train.shape[1]:,} of {len(rows):,} rows"
+        note = f"{title} learned from {part}, a random sample; more may help it."
     return Predictions(title, predicted, time.perf_counter() - start, advice, note)
 
 
@@ -365,8 +355,8 @@ def comparison_of(
     covered = [here.matrix[np.arange(len(here)), column].mean() for column in predicted]
     contrasts = [_contrast(measure, every, hits, counts)]
     accuracies: list[float | None] = [None] * len(every)
-    if truth is not None and (known := pd.notna(np.asarray(truth))[compared]).any():
-        codes = pd.Index(candidates.classes).get_indexer(np.asarray(truth)[compared])
+    known, codes = (values[compared] for values in _known_truth(candidates, truth))
+    if known.any():
         right = [1 * (known & (codes == column)) for column in predicted]
         by_accuracy = _contrast(ACCURACY, every, right, 1 * known)
         contrasts = [replace(contrasts[0], advice=""), by_accuracy]  # only the last advises
@@ -377,8 +367,22 @@ def comparison_of(
     )
     notes = [learner.note for learner in every if learner.note]
     if measure == SINGLES and (share := counts.mean()) < FEW:
-        notes.append(FEW_SINGLES.format(share=share))
+        few = f"Only {share:.0%} of the rows have one candidate"
+        notes.append(f"{few}, and they may differ from the others. Some true labels tell more.")
     return Comparison(measure, int(counts.sum()), learners, tuple(contrasts), tuple(notes))
+
+
+def _known_truth(candidates: Candidates, truth: Any) -> tuple[NDArray[np.bool_], Ints]:
+    """Return which true labels are known, (n,), and the index of each among the classes or -1."""
+    n = len(candidates)
+    labels = np.full(n, None) if truth is None else array_of(truth)
+    if labels.shape != (n,):
+        raise InputError(f"truth must hold one label for each of {n} rows; got {labels.shape}.")
+    known, codes = pd.notna(labels), pd.Index(candidates.classes).get_indexer(labels)
+    if known.any() and (codes < 0).all():
+        names = some_of(map(repr, candidates.classes.tolist()))
+        raise InputError(f"truth names none of the classes of y, which are {names}. Correct it.")
+    return known, codes
 
 
 def _hits(candidates: Candidates, predicted: Sequence[Ints]) -> tuple[str, list[Ints], Ints]:

@@ -11,18 +11,15 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from robustpll._display import Displayed
 from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
 from robustpll.engine.predict import Fitted, logits_of
-from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator import abstention
 from robustpll.estimator.abstention import networks_of, representation
-from robustpll.estimator.base import CandidateClassifier
-from robustpll.labels.candidates import Candidates, label_vector
+from robustpll.estimator.base import CandidateClassifier, refuse_unfitted
 from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
 from robustpll.methods.neighbours import neighbours
 
@@ -180,7 +177,7 @@ class OodScorer:
     @classmethod
     def of(cls, model: Any, X_train: Any = None) -> Self:
         """Prepare scores of a fitted classifier; without training rows there are no distances."""
-        _refuse_unfitted(model)
+        refuse_unfitted(model)
         training = None if X_train is None else rows_of(model, X_train)
         return cls(model, RunScorer.of(model.fitted_, training))
 
@@ -261,23 +258,5 @@ def ood_report(
 
 def rows_of(model: CandidateClassifier, X: Any) -> Rows:
     """Convert X to rows as a fitted classifier reads them, scaled and on its device."""
-    _refuse_unfitted(model)
+    refuse_unfitted(model)
     return model._rows(X)
-
-
-def _refuse_unfitted(model: Any) -> None:
-    if not isinstance(model, CandidateClassifier):
-        raise InputError(
-            "model must be a fitted classifier of this library, such as PLLClassifier; got "
-            f"{type(model).__name__}. For probabilities of other models use calibration_of."
-        )
-    check_is_fitted(model, "fitted_")
-
-
-def _true_labels(model: CandidateClassifier, y: Any, rows: int) -> NDArray[np.int64]:
-    """The class index of each of so many rows."""
-    if label_vector(y) is None:
-        raise InputError("y must hold one true label for each row; got candidate sets.")
-    labels = Candidates.of(y, classes=model.classes_).matrix.argmax(-1)
-    refuse_other_length(rows, len(labels))
-    return np.asarray(labels)

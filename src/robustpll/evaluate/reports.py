@@ -14,7 +14,9 @@ from sklearn.utils.validation import _num_samples
 from robustpll._display import Displayed
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.abstention import NOVEL, Decision
-from robustpll.evaluate.ood import _refuse_unfitted, _true_labels
+from robustpll.estimator.base import refuse_unfitted, true_labels
+from robustpll.estimator.features import is_sparse
+from robustpll.estimator.loaders import pairs_of
 from robustpll.labels.candidates import Candidates, candidates_with, label_vector
 from robustpll.measures.calibration import CalibrationReport, calibration_of
 from robustpll.opinion import Opinion
@@ -41,9 +43,9 @@ def calibration_report(model: Any, X: Any, y: Any, bins: int = 15) -> Calibratio
     >>> calibration_report(PLLClassifier("pl_knn").fit(X, y), np.eye(3), ["a", "b", "b"]).error
     0.333...
     """
-    _refuse_unfitted(model)
+    refuse_unfitted(model)
     probability = model.predict_proba(X)
-    return calibration_of(probability, _true_labels(model, y, len(probability)), bins)
+    return calibration_of(probability, true_labels(model, y, len(probability)), bins)
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,6 +76,10 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
         rule = "decision_report needs a Decision and one true label for each of its rows"
         raise InputError(f"{rule}; got {type(decision).__name__} and {type(y).__name__}.")
     refuse_other_length(len(decision), len(labels))
+    if (decision.label.dtype.kind == "U") != (labels.dtype.kind == "U"):
+        first, other = labels.tolist()[0], decision.label.tolist()[0]
+        fault = f"y holds labels such as {first!r}, but the decision such as {other!r}"
+        raise InputError(f"{fault}. Pass the names of the classes.")
     wrong, accepted = np.asarray(decision.label != labels), decision.accepted
     error, rejected_error = (
         float(part.mean()) if len(part) else None for part in (wrong[accepted], wrong[~accepted])
@@ -166,9 +172,11 @@ def missing_truth_scores(
     >>> int(missing_truth_scores(PLLClassifier("pl_knn"), X, y, random_state=0).argmax())
     7
     """
-    candidates = Candidates.of(y)
+    X, y = pairs_of(X, y)
+    X, candidates = X.tocsr() if is_sparse(X) else X, Candidates.of(y)
     rows = _num_samples(X)
     refuse_other_length(rows, len(candidates))
+    _refuse_other_score(by)
     if not is_count(folds, least=2) or folds > rows // 2:
         rule = f"folds must be an int of at least 2 and at most half of {rows} rows"
         raise InputError(f"{rule}; got {folds!r}.")
@@ -192,11 +200,15 @@ def suspicion(opinion: Opinion, candidates: NDArray[np.bool_], by: By = "rival")
     >>> suspicion(opinion, np.array([[False, True, True]]), "probability")
     array([0.7])
     """
-    if by not in get_args(By):
-        raise InputError(f"by must be one of {', '.join(map(repr, get_args(By)))}; got {by!r}.")
+    _refuse_other_score(by)
     if by == "rival":
         p = np.asarray(opinion.probability)
         outside, inside = (p * ~candidates).max(-1), (p * candidates).max(-1)
         return outside / (outside + inside)
     mass = np.asarray(opinion.belief if by == "belief" else opinion.probability)
     return (mass * ~candidates).sum(-1)
+
+
+def _refuse_other_score(by: Any) -> None:
+    if by not in get_args(By):
+        raise InputError(f"by must be one of {', '.join(map(repr, get_args(By)))}; got {by!r}.")
