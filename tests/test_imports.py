@@ -92,19 +92,23 @@ def test_files_and_functions_stay_small() -> None:
 # raise the limits of the packages it touches, with a reason for each; otherwise they only fall.
 LIMITS = {
     # rules of fields (60), output folders that lose no file (60), former paths (47); folds that
-    # are stratified by candidates (50), loggers of epochs (125); short texts for notebooks (80)
-    "": 610,
+    # are stratified by candidates (50), loggers of epochs (125); short texts for notebooks (80);
+    # folders that are missing, spreadsheets' delimiters, logs of resumed fits (22)
+    "": 632,
     "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
-    # labels, methods that need a package (25); audits of convolutional networks (10)
-    "bench": 2395,
+    # labels, methods that need a package (25); audits of convolutional networks (10); odd keys, versions
+    # and fields of grids are named (31)
+    "bench": 2426,
     # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
-    # of rows (185); pictures in full size, annotators and their mistakes (58); excluded rows (50)
-    "clean": 1309,
+    # of rows (185); pictures in full size, annotators and their mistakes (58); excluded rows (50);
+    # decisions that a spreadsheet saved again (10)
+    "clean": 1319,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35), pictures (40), texts and embed (75); a cluster (5), checkpoints and streams (30);
-    # questions that are saved, tables without features (15)
-    "cli": 1710,
+    # questions that are saved, tables without features (15); options that would do nothing are
+    # refused (45)
+    "cli": 1757,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
     # answers of people (120)
@@ -115,13 +119,13 @@ LIMITS = {
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); bars in notebooks (30),
     # compiled copies of networks (65)
-    "engine": 4195,
+    "engine": 4175,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
     # the memory (200), warm starts, checkpoints and callbacks (250)
-    "estimator": 3340,
+    "estimator": 3315,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1195,
     "html": 85,
@@ -140,10 +144,11 @@ LIMITS = {
     "plots": 625,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
-    # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370)
-    "tables": 2710,
+    # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370); damaged
+    # Arrow files and encoders, splits of splits, delimiters of what is written (55)
+    "tables": 2765,
 }
-MOST_LINES, MOST_FILES = 27_640, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 27_830, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

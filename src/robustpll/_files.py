@@ -24,8 +24,7 @@ def write_whole(path: Path, content: bytes) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file; when the block ends, sync it and rename it to `path`."""
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}. Make it.")
+    refuse_missing_folder(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "It is a folder: name a file in it", str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -40,6 +39,14 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)  # the caller does not know the temporary name
         raise
+
+
+def refuse_missing_folder(path: Path) -> None:
+    """Raise InputError unless a file can be made in the folder of `path`."""
+    folder = path.parent
+    if not folder.is_dir():
+        fault = f"{folder} is a file" if folder.exists() else f"there is no folder {folder}"
+        raise InputError(f"{path} cannot be written: {fault}. Make the folder, or name another.")
 
 
 def plain_text(path: Path) -> str:

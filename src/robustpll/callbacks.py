@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robustpll._files import refuse_replacing, write_whole
+from robustpll._files import refuse_missing_folder, refuse_replacing, write_whole
 from robustpll.engine.checkpoint import Checkpoint
 from robustpll.engine.history import EpochState
 from robustpll.errors import InputError
@@ -53,8 +53,7 @@ class CSVLogger:
 
     def on_epoch_end(self, state: EpochState) -> None:
         path = Path(self.path)
-        if not path.parent.is_dir():
-            raise InputError(f"{path} cannot be written: there is no folder {path.parent}.")
+        refuse_missing_folder(path)
         refuse_replacing(path, lambda start: start.startswith(HEADER.encode()), "a CSVLogger's log")
         is_new = not path.exists() or path.stat().st_size == 0
         if state.resumed and not is_new:

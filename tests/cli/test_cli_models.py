@@ -617,7 +617,7 @@ def test_files_of_others_are_not_replaced_and_this_is_told_before_anything_is_re
     common = {
         "nowhere/out.csv": "cannot be written: there is no folder nowhere",
         "folder.csv": "is no plain file",
-        "table.csv/out.csv": "cannot be written: Not a directory",
+        "table.csv/out.csv": "cannot be written: table.csv is a file",
         "table.csv": "is an input and would be overwritten",
         "/proc/out.csv": "cannot be written",
     }

