@@ -299,6 +299,16 @@ def test_a_promise_that_takes_more_labels_is_not_made(model: PLLClassifier) -> N
     assert set(decision.reason) <= {NO_PROMISE, NOVEL}
 
 
+def test_a_few_sets_among_labels_take_the_bound_away_with_a_warning(model: PLLClassifier) -> None:
+    X, y = blobs(60, 1)
+    sets = [{name} for name in y]
+    sets[7] |= {*NAMES}
+    with pytest.warns(UserWarning, match="1 of 60 rows have several candidates, so the error"):
+        trial = model.calibrate_decisions(X, sets).trial_
+    assert trial.source == "candidates"
+    assert model.calibrate_decisions(X[8:], sets[8:]).trial_.source == "labels"
+
+
 def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:
     """Uniform sets hold the predicted class by chance; what is left shows the errors."""
     X, y = blobs(3000, 3)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_wine
 
 from robustpll import Candidates, InputError, PLLClassifier, RobustPLLClassifier, Sure, Votes
 from robustpll.engine.data import Rows, Task
@@ -49,6 +50,18 @@ def test_trees_that_predict_distractors_are_left_out() -> None:
         fitted, judged = OneStack({}).fitted_to(evidence, answers)
         assert fitted.powers["trees"] > fitted.powers["network"]  # likelihood prefers them
         assert ("trees" in fitted.useful(evidence, judged)) == are_used
+
+
+def test_networks_that_have_not_learned_are_no_reason_to_drop_trees() -> None:
+    X, y = load_wine(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(y))
+    train, test = rows[:120], rows[120:]
+    distractors = np.random.default_rng(1).integers(3, size=120)
+    names = [{*pair} for pair in zip(y[train], distractors, strict=True)]
+    for epochs in (1, 10):
+        model = RobustPLLClassifier(epochs=epochs, random_state=0).fit(X[train], names)
+        assert "trees" in model.fitted_.learners
+        assert model.score(X[test], y[test]) > 0.85
 
 
 def test_what_answers_tell_depends_on_who_gave_them_and_candidates_on_their_class() -> None:

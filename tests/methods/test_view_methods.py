@@ -1,5 +1,6 @@
 """Methods that compare views: worked examples by hand, and what their parts promise."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -198,9 +199,16 @@ def test_dirk_as_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rectified_labels_as_by_hand() -> None:
     full = of(0.2, 0.3, 0.5)
-    torch.testing.assert_close(rectified(full, torch.ones(1, 3).bool()), full)
-    sure = rectified(of(0.98, 0.015, 0.005), of(1, 0, 0).bool())
+    torch.testing.assert_close(rectified(full.log(), torch.ones(1, 3).bool()), full)
+    sure = rectified(of(0.98, 0.015, 0.005).log(), of(1, 0, 0).bool())
     check(sure, 0.433526, 0.424855, 0.141618)
+
+
+@pytest.mark.parametrize("other", [5.0, 17.0, 40.0, 200.0])
+def test_rectified_labels_of_a_teacher_who_is_surely_wrong_sum_to_one(other: float) -> None:
+    r = rectified(of(0.0, -1.0, other).float(), of(1, 1, 0).bool())
+    assert r.sum() == pytest.approx(1)
+    assert r[0, 0] / r[0, 1] == pytest.approx(math.e, rel=1e-5)
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=4, max_size=4), st.integers(1, 14))
@@ -208,7 +216,7 @@ def test_a_candidate_beats_other_classes_by_the_teachers_share(u: list[float], s
     """The smallest candidate, divided by the largest other class, is 1 / the candidates' share."""
     p = of(*u) / sum(u)
     s = torch.tensor([[bool(sets >> j & 1) for j in range(4)]])
-    r = rectified(p, s)
+    r = rectified(p.log(), s)
     assert r.sum() == pytest.approx(1)
     assert r[s].min() / r[~s].max() == pytest.approx(1 / p[s].sum())
     for part in (s, ~s):  # ratios within each part stay

@@ -53,6 +53,7 @@ from robustpll.methods.auto import Stack
 from robustpll.opinion import Opinion, each_part
 
 DEPRECATED = "deprecated"  # the value of parameters that nobody passed
+MOST_ODD = 0.1  # share of candidate sets among labels that is probably a mistake
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -314,9 +315,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Rows that were not trained on, drawn like those to be decided.
         y : object
             With true labels, ``decide(X, error=0.05)`` bounds the error with some confidence, if
-            these rows were not used to recalibrate. With candidates the error is only estimated: by
-            the model's probabilities if `fit` calibrated them, else by the probability of the
-            predicted class among the candidates; then recalibrate first.
+            these rows were not used to recalibrate. If any row has several candidates, the error
+            is only estimated: by the model's probabilities if `fit` calibrated them, else by the
+            probability of the predicted class among the candidates; then recalibrate first.
         confidence : float, optional
             Of the bound on the error, 0.9 by default; only with labels.
 
@@ -331,7 +332,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ['accepted', 'ambiguous: 0 or 1', 'unlike the training data']
         """
         rows, candidates = self._labelled_rows(X, y)
-        by_labels = bool((candidates.sizes == 1).all())
+        several = int((candidates.sizes > 1).sum())
+        by_labels = several == 0
+        if 0 < several <= MOST_ODD * len(rows) and candidates.answers is None:
+            message = f"{several:,} of {len(rows):,} rows have several candidates, so the error of "
+            message += "accepted rows is only estimated. Without these rows, it gets a bound."
+            warnings.warn(message, UserWarning, stacklevel=2)
         if by_labels and confidence is None:
             confidence = 0.9
         elif not by_labels and confidence is not None:

@@ -52,6 +52,7 @@ LEAF_ROWS = 4_000  # rows for each further row that a leaf needs: bounds the siz
 CLEAR_SHARE = 0.5  # share of rows with one candidate that makes sets clear
 TURNS = 3  # of exponents and rates of distractors
 MORE_DEPENDENT = 0.05  # dependence of distractors on a prediction that trees may add
+MOST_LACKING = 0.1  # of the covering rate; networks that lack more have not learned, see `useful`
 LEAST_EVIDENCE = 1e-3  # of a class: its logarithm must be finite; see `log_evidence`
 LEAST_SHARE = 0.05  # of the exponents; a learner with less is dropped
 MOST_EVIDENCE = 1e6  # of all classes: an uncertainty of k / 1,000,000
@@ -80,9 +81,10 @@ class Auto(Method):
     model. Candidates of a set count by how often their class is a distractor, a candidate beside
     the true class. Both are estimated with the model. If distractors depend on the row, trees tend
     to learn them: trees are dropped if their predictions tell more about distractors than those of
-    the networks. Label weights of networks are balanced towards the class shares of the candidates;
-    in sets, towards equal shares if no class has more than twice the share of another. From 50
-    classes on, networks that are not convolutional are those of Proden.
+    the networks, unless these have learned much less. Label weights of networks are balanced
+    towards the class shares of the candidates; in sets, towards equal shares if no class has more
+    than twice the share of another. From 50 classes on, networks that are not convolutional are
+    those of Proden.
 
     Parameters
     ----------
@@ -495,18 +497,22 @@ class OneStack:
         return np.asarray(self.combined(evidence).probability.numpy())
 
     def useful(self, evidence: Evidence, answers: Answers) -> list[str]:
-        """Names of the parts to keep: those that count, but no trees that predict distractors."""
+        """Names of the parts to keep: those that count, but no trees that predict distractors.
+
+        Networks that have not learned depend on nothing: they are no reason to drop trees.
+        """
         least = LEAST_SHARE * sum(self.powers.values())
         names = [name for name, power in self.powers.items() if power >= least]
         if answers.codes is not None or "trees" not in names or "network" not in evidence:
             return names
-        networks = {"network": evidence["network"]}
+        networks, candidates = {"network": evidence["network"]}, answers.candidates
         alone, _ = self.fitted_to(networks, answers)
-        of_both, of_networks = (
-            dependence(answers.candidates, probability, answers.weight)
-            for probability in (self.probability(evidence), alone.probability(networks))
-        )
-        return names if of_both <= of_networks + MORE_DEPENDENT else ["network"]
+        both = [self.probability(evidence), alone.probability(networks)]
+        more, less = (dependence(candidates, p, answers.weight) for p in both)
+        covered = [candidates[np.arange(len(p)), p.argmax(-1)] for p in both]
+        rate, rate_alone = (np.average(is_in, weights=answers.weight) for is_in in covered)
+        has_learned = rate_alone >= rate - MOST_LACKING
+        return ["network"] if has_learned and more > less + MORE_DEPENDENT else names
 
     def sharpened(self, factor: float) -> Self:
         """A stack whose powers are multiplied by a factor."""

@@ -92,7 +92,7 @@ class Dirk(ViewMethod):
         teacher, keys = split(taught, k)
         teacher, keys = teacher.chunk(2, 1)[0], keys.chunk(2, 1)[1]
         if self.rectify == "published":
-            weights = rectified(teacher.softmax(-1), batch.candidates)
+            weights = rectified(teacher, batch.candidates)
         else:
             weights = restricted(teacher, batch.candidates)
         loss = -(weights * logits.log_softmax(-1)).sum(-1)
@@ -115,18 +115,18 @@ class Dirk(ViewMethod):
         return same * (cosine / LABEL_TEMPERATURE).exp()
 
 
-def rectified(probability: Tensor, candidates: Tensor) -> Tensor:
+def rectified(logits: Tensor, candidates: Tensor) -> Tensor:
     """Probabilities (..., k) such that no candidate has less than another class.
 
     Ratios within the candidates stay, and those within the other classes.
 
     >>> u, s = torch.tensor([0.5, 0.1, 0.4]), torch.tensor([True, True, False])
-    >>> rectified(u, s)
+    >>> rectified(u.log(), s)
     tensor([0.7576, 0.1515, 0.0909])
     """
-    inside = probability.masked_fill(~candidates, 0)
-    mass = inside.sum(-1, keepdim=True).clamp(1e-6, 1)
-    inside = inside / mass
+    probability = logits.softmax(-1)
+    mass = probability.masked_fill(~candidates, 0).sum(-1, keepdim=True).clamp(1e-6, 1)
+    inside = restricted(logits, candidates)  # sums to 1, however small the mass
     outside = probability.masked_fill(candidates, 0) / (1 - mass).clamp(min=1e-6)
     outside = outside / outside.sum(-1, keepdim=True).clamp(min=1e-12)
     least = inside.masked_fill(~candidates, 1).amin(-1, keepdim=True)
