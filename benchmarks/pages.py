@@ -395,7 +395,8 @@ def balance_table() -> Lines:
     return [*table(["", "FMNIST", "p"], rows), "", origin]
 
 
-CROWDS = {"LabelMe": ["LabelMe"], "Sentiment": ["Sentiment"]}  # columns of tables, datasets
+# columns of tables, datasets
+CROWDS = {name: [name] for name in ("LabelMe", "Sentiment", "Sentiment TF-IDF", "CIFAR-10N, Lite0")}
 CROWDS["votes only"] = [f"{name}, votes" for name in ("Bluebirds", "Dogs", "Faces", "Products")]
 CROWDS["simulated"] = ["Digits", "Vowel", "Segment", "Satimage"]
 
