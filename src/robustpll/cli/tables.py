@@ -51,9 +51,7 @@ COMPRESSION = 4  # usual size of a table divided by the size of its gzip file
 BAD_ROWS_SHOWN = 5
 MAX_GROUPS = 10  # of similar class names
 FOLD_CASE = "Merge class names that differ in case, extra blanks or Unicode form."
-MERGE = (
-    "--fold-case merges case and extra blanks; `table --propose map.csv` and --rename merge all."
-)
+MERGE = "--fold-case merges case, extra blanks; `table --propose map.csv` and --rename merge all."
 UNLABELLED = (
     "has no answers to learn from. Label some records first; from Label Studio, export JSON, not "
     "JSON-MIN."
