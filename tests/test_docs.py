@@ -37,7 +37,7 @@ FACTS = {  # by page: what holds after its code has run
     "../README.md": [
         "model.score(X_test, y_test) > 0.97",
         "(model.labels_ == y_train).mean() > 0.98",
-        "Path('animals.pll').exists()",
+        "Path('votes.pll').exists()",
     ],
     "concepts.md": ["opinion.uncertainty[0] > opinion.uncertainty[1]"],
     "how-to/imbalanced-classes.md": [

@@ -57,6 +57,7 @@ def test_a_label_may_be_a_class_that_nobody_named_for_votes_but_not_for_sets() -
     assert all(label in names for label, names in zip(by_sets.labels_, sets, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:X has training rows")
 def test_predict_answers_always_and_decide_may_refuse() -> None:
     model = fitted()
     far = X + 1000

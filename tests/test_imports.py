@@ -107,8 +107,8 @@ LIMITS = {
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35), pictures (40), texts and embed (75); a cluster (5), checkpoints and streams (30);
     # questions that are saved, tables without features (15); options that would do nothing are
-    # refused (45)
-    "cli": 1757,
+    # refused (45); why no row is accepted (5)
+    "cli": 1762,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
     # answers of people (120)
@@ -124,16 +124,17 @@ LIMITS = {
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
-    # the memory (200), warm starts, checkpoints and callbacks (250)
-    "estimator": 3315,
+    # the memory (200), warm starts, checkpoints and callbacks (250); pictures in another unit, and
+    # training rows that calibrate (30)
+    "estimator": 3345,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1195,
     "html": 85,
     # confusions of annotators, and what they share with a model (270), rates of distractors (75),
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
     # tables); models that say the same about all rows (10); answers to scikit-learn's stratified
-    # splitters and meta-estimators (50)
-    "labels": 1510,
+    # splitters and meta-estimators (50); names that are sets, new names for no class (32)
+    "labels": 1542,
     "measures": 715,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
@@ -148,7 +149,7 @@ LIMITS = {
     # Arrow files and encoders, splits of splits, delimiters of what is written (55)
     "tables": 2765,
 }
-MOST_LINES, MOST_FILES = 27_830, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 27_900, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

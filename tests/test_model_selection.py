@@ -17,6 +17,7 @@ from sklearn.ensemble import (
     VotingClassifier,
 )
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.model_selection import (
     GridSearchCV,
     KFold,
@@ -32,6 +33,7 @@ from sklearn.multiclass import OneVsRestClassifier
 
 from robustpll import Candidates, InputError, PLLClassifier, Votes
 from robustpll.engine.data import fold_indices
+from robustpll.evaluate.reports import SCORERS
 from robustpll.model_selection import CandidateKFold
 
 LABELS = np.repeat(["a", "b", "c"], 20)
@@ -168,6 +170,18 @@ def test_meta_estimators_refuse_candidates_and_name_the_alternative(remedy: str)
         cross_val_score(meta, X, Y, cv=3, error_score="raise")
     if name not in ("AdaBoostClassifier", "BaggingClassifier"):  # PlKnn takes no weights
         assert meta.fit(X, LABELS).predict(X).tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize("y", [Y, Votes([[label, None] for label in LABELS])])
+def test_metrics_refuse_candidates_and_name_the_alternative(y: Any) -> None:
+    for scoring in ("neg_log_loss", "roc_auc", "average_precision", "accuracy", "f1_macro"):
+        with pytest.raises(InputError, match=r"need true labels.*pass no `scoring`"):
+            cross_val_score(MODEL, X, y, scoring=scoring, error_score="raise")
+    with pytest.raises(InputError, match="need true labels"):
+        log_loss(y, Candidates.of(y).prior)
+    for own in (None, SCORERS["approximated_accuracy"]):
+        assert cross_val_score(MODEL, X, y, scoring=own).min() > 0
+    assert cross_val_score(MODEL, X, LABELS, scoring="roc_auc_ovr").min() == 1
 
 
 @pytest.mark.parametrize(

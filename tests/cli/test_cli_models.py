@@ -474,7 +474,9 @@ def test_without_a_promise_or_calibration_all_rows_are_for_review() -> None:
         "model.pll"
     )
     result = predict(out="uncalibrated.csv")
-    assert "no prediction sets, and all rows are for review" in result.stdout
+    told = "no prediction sets, and all rows are for review: no 30 rows were held out"
+    assert told in result.stdout
+    assert "call calibrate_decisions before save" in result.stdout
     assert {*rows_of("uncalibrated.csv")["prediction_set"]} == {""}
     Path("model.pll").write_bytes(calibrated)
     result = predict("--error", "0.01")

@@ -185,8 +185,8 @@ def test_slips_in_class_names_are_told_by_every_command_that_reads_them(
     assert result.stderr.splitlines() == [
         "table.csv: 'Katze' (30 rows), 'KATZE' (1 rows), 'katze' (1 rows), 'Katz' (1 rows) may "
         "mean the same class. 'Katze' is proposed.",
-        "table.csv: --fold-case merges case and blanks; `table --propose map.csv` and --rename "
-        "merge all.",
+        "table.csv: --fold-case merges case, extra blanks; `table --propose map.csv` and "
+        "--rename merge all.",
         'table.csv: \'?\' became a class. Pass --missing "?" if it means "no answer".',
         'table.csv: \'n/a\' became a class. Pass --missing "n/a" if it means "no answer".',
     ]

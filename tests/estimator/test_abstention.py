@@ -309,6 +309,29 @@ def test_a_few_sets_among_labels_take_the_bound_away_with_a_warning(model: PLLCl
     assert model.calibrate_decisions(X[8:], sets[8:]).trial_.source == "labels"
 
 
+@pytest.mark.parametrize("method", [Proden(epochs=3), PlKnn(), Auto(epochs=3, members=2)])
+def test_rows_of_the_training_are_warned_of(method: Method, tmp_path: Path) -> None:
+    X, y = blobs(300, 1)
+    sentence = r"X has training rows.* not trained on"
+    model = PLLClassifier(method, random_state=0).fit(X, y)
+    for rows in (slice(None), slice(0, 300, 3)):
+        with pytest.warns(UserWarning, match=sentence) as warned:
+            model.calibrate_decisions(X[rows], y[rows])
+        assert [warning.filename for warning in warned] == [__file__]
+    model.calibrate_decisions(*blobs(300, 2))  # without a warning
+    model.save(tmp_path / "model.pll")  # whose number of training rows is unknown
+    load(tmp_path / "model.pll").calibrate_decisions(X, y)
+
+
+@pytest.mark.parametrize("values", [3, 30, 300])
+def test_new_rows_that_equal_training_rows_are_not_warned_of(values: int) -> None:
+    X = np.random.default_rng(0).integers(0, values, (1200, 1)).astype(float)
+    y = NAMES[(3 * X[:, 0] / values).astype(int)]
+    for learned in (100, 1000):
+        model = PLLClassifier(PlKnn()).fit(X[:learned], y[:learned])
+        model.calibrate_decisions(X[1000:], y[1000:])
+
+
 def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:
     """Uniform sets hold the predicted class by chance; what is left shows the errors."""
     X, y = blobs(3000, 3)

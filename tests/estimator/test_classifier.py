@@ -536,6 +536,7 @@ def test_progress_is_a_bar_also_in_a_notebook(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, float])
+@pytest.mark.filterwarnings("ignore:X has training rows")
 def test_shares_may_be_numbers_of_any_type(kind: Any) -> None:
     model = PLLClassifier(RobustPll(epochs=3), watch=kind(0.25), random_state=0).fit(X, SETS)
     assert model.decide(X, coverage=kind(0.5)).coverage == pytest.approx(0.5, abs=0.05)

@@ -5,6 +5,7 @@ import json
 import sys
 import tracemalloc
 from dataclasses import asdict, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from robustpll import PGD, InputError, PLLClassifier, RobustPLLClassifier
+from robustpll import PGD, InputError, PLLClassifier, RobustPLLClassifier, load
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.train import train
 from robustpll.estimator.features import Curve, Features
@@ -220,7 +221,7 @@ def test_pictures_of_bytes_stay_bytes_and_mean_the_same_numbers() -> None:
     pictures.flags.writeable = False  # as from a file
     features, rows = Features.fit_rows(pictures, "cpu")
     reference, wide = Features.fit_rows(pictures.astype(np.float64), "cpu")
-    assert features == reference
+    assert features == replace(reference, unit=255)
     assert {type(number) for number in features.shift + features.scale} == {float}
     assert rows.pool.dtype == torch.uint8
     some = torch.arange(0, 600, 7)[None]
@@ -272,6 +273,37 @@ def test_grey_pictures_may_have_an_axis_of_channels_or_none() -> None:
         expected = model.predict_proba(with_axis)
         for other in (X, X[:, None], X[..., None]):
             np.testing.assert_array_equal(model.predict_proba(other), expected)
+
+
+BYTES = np.random.default_rng(0).integers(0, 256, (30, 3, 8, 8), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("scale", ["minmax", "standard", None])
+@pytest.mark.parametrize("pictures", [BYTES, BYTES[:, 0]], ids=["colour", "grey"])
+def test_bytes_and_fractions_are_not_taken_for_one_another(
+    pictures: Any, scale: Any, tmp_path: Path
+) -> None:
+    def fitted(X: Any) -> Any:
+        PLLClassifier("pl_knn", scale=scale).fit(X, [*"abc"] * 10).save(tmp_path / "model.pll")
+        return load(tmp_path / "model.pll")
+
+    fractions, masks = (pictures / 255).astype(np.float32), pictures > 127
+    for model, rows, sentence in (
+        (fitted(pictures), fractions, "up to 1, but was fitted with bytes. Multiply by 255"),
+        (fitted(fractions), pictures, "integers, but was fitted with numbers up to 1. Divide"),
+    ):
+        for ask in (model.predict, model.predict_proba, partial(model.decide, error=0.1)):
+            with pytest.raises(InputError, match=sentence):
+                ask(rows)
+    for learned, rows in (
+        (pictures, pictures.astype(np.float32)),
+        (pictures, np.zeros(pictures.shape)),
+        (fractions, fractions - 3),
+        (fractions.astype(np.float64), masks.astype(np.uint8)),
+        (masks.astype(np.uint8), masks.astype(np.float32)),
+        (fractions * 2, pictures),
+    ):
+        fitted(learned).predict(rows)
 
 
 @pytest.mark.parametrize("shape", [(6, 3, 32, 3), (6, 7, 8, 9), (6, 4, 4, 4)])

@@ -80,6 +80,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.filterwarnings("ignore:X has training rows")
 def test_pairs_train_the_same_model_as_arrays(form: str) -> None:
     reference = model().fit(ROWS, SETS)
     trained = model().fit(FORMS[form])

@@ -132,7 +132,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dic
     """A file of each kind, and the arguments it is loaded with."""
     folder = tmp_path_factory.mktemp("models")
     networks = quick(members=2, class_weight={"ant": 2.0}).fit(TABLE, WORDS)
-    networks.recalibrate(TABLE, WORDS).calibrate_decisions(TABLE, WORDS)
+    with pytest.warns(UserWarning, match="X has training rows"):
+        networks.recalibrate(TABLE, WORDS).calibrate_decisions(TABLE, WORDS)
     networks.notes_ = {"reading": {"sheet": None}}
     models: dict[str, Any] = {
         "networks": networks,
@@ -399,6 +400,7 @@ ANY_LIES: dict[str, Change] = {
     "negative shape": at(*SHAPE, value=[-2, -2]),
     "no shape": lambda about, _: about["features"].update(NO_ROW, shape=[]),
     "empty shape": lambda about, _: about["features"].update(NO_ROW, shape=[0]),
+    "an odd unit": at("features", "unit", value="x"),
     "a curve of no number": at("features", "curves", value={"99999": LINE}),
     "a falling curve": at("features", "curves", value={"0": LINE | {"levels": [1, 0]}}),
     "a curve without end": at("features", "curves", value={"0": LINE | {"knots": [0, 2]}}),

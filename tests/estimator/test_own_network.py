@@ -64,6 +64,7 @@ def default(network: Any, **settings: Any) -> RobustPLLClassifier:
     [(Reader(), X), (Reader, (IDS, MASK)), (of_ids(), IDS), (of_ids, IDS.astype(np.uint8))],
     ids=["dict", "tuple", "integers", "bytes"],
 )
+@pytest.mark.filterwarnings("ignore:X has training rows")
 def test_ids_are_learned_by_all_that_a_model_does(
     kind: Callable[..., Any], network: Any, rows: Any, tmp_path: Path
 ) -> None:

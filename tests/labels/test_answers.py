@@ -228,12 +228,24 @@ MAP = {"A": "a", "?": None}
         (None, None),
     ],
 )
+@pytest.mark.filterwarnings("ignore:mapping names")
 def test_names_in_all_forms_of_answers_may_be_changed(before: Any, after: Any) -> None:
     rows = [[name, None] for name in "abc"]
     table = pd.DataFrame([["a", before], *rows], columns=["u", "v"])
     new = Votes(table).renamed(MAP)
     assert Candidates.of(new) == Candidates.of(Votes([["a", after], *rows]))
     assert new.annotators == ("u", "v")
+
+
+def test_a_new_name_for_no_answer_is_warned_of_and_other_mappings_are_refused() -> None:
+    votes = Votes([["a", Not("b")], [{"c", "a"}, -1], ["d", "?"]], missing=-1, unsure="?")
+    with pytest.warns(UserWarning, match=r"nobody answered \('zzz'\)"):
+        votes.renamed({"zzz": "a", "a": "b", "b": "c", "c": "d", "d": "a", -1: "a", "?": None})
+    odd: Any
+    for odd in ("a", 3, None, ["a"]):
+        with pytest.raises(InputError, match=r"mapping=.* must be a dict"):
+            votes.renamed(odd)
+    assert votes.renamed(pd.Series({"d": "a"})).answers[2, 0] == "a"
 
 
 def test_variants_are_proposed_and_nothing_is_merged() -> None:
@@ -244,6 +256,7 @@ def test_variants_are_proposed_and_nothing_is_merged() -> None:
     assert votes.codes()[1].tolist() == ["Cat ", "cat", "dog", "n/a"]
     assert not label_variants(votes.renamed(variants.mapping))
     assert label_variants(Candidates.of(["x", "X"])).mapping == {"x": "X"}
+    assert label_variants([{"x", "X"}, frozenset({"x"}), ["y"], "X"]).groups == ({"X": 2, "x": 2},)
     assert not label_variants([1, 2, None, 1])
     frame = pd.DataFrame({"ann": ["Cat ", "cat", None], "bob": ["cat", "dog", "n/a"]})
     assert label_variants(frame) == label_variants(frame.to_numpy().ravel().tolist()) == variants

@@ -1,5 +1,6 @@
 """Every form of y becomes the same candidates, and what cannot be read is refused by row."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,23 @@ def test_classes_are_two_distinct_names_or_more_and_y_has_no_others(
 def test_a_name_made_of_other_names_is_warned_of(separator: str) -> None:
     with pytest.warns(UserWarning, match="made of other class names.* split it"):
         Candidates.of(["cat", "dog", f"cat{separator} dog"])
+
+
+SETS_AS_TEXT = ["a{0}b a{0}c b{0}c", "a{0}b b{0}a", "a a{0}b b{0}d d", "a{0}b{0}c a{0}c{0}d b{0}d"]
+PLAIN = ["Smith{0}John Smith{0}Ann Jones{0}John Jones{0}Ann", "a{0}b b{0}c", "a{0}b c",
+         "Rome{0}Italy Bonn{0}Germany Italy", "a{0}x b{0}y c{0}b"]  # fmt: skip
+
+
+@pytest.mark.parametrize("separator", "|;,")
+@pytest.mark.parametrize("text", [*SETS_AS_TEXT, *PLAIN])
+def test_names_whose_parts_recur_at_other_places_are_warned_of(text: str, separator: str) -> None:
+    names = text.format(separator).split()
+    rows: Any
+    for rows in (names, pd.Series(names), [{name} for name in names]):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert Candidates.of(rows).classes.tolist() == sorted(names)
+        assert len(told) == (text in SETS_AS_TEXT)
 
 
 SPLIT = cases(

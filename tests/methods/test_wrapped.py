@@ -228,6 +228,7 @@ def test_early_stopping_and_gradients_are_refused_and_square_attacks() -> None:
     assert (attacked == LABELS).mean() < model.score(X, LABELS)
 
 
+@pytest.mark.filterwarnings("ignore:X has training rows")
 def test_the_classifier_decides_calibrates_and_finds_missing_truths() -> None:
     model = fitted(Wrapped("logistic_regression"), class_weight="balanced")
     model.recalibrate(X, LABELS).calibrate_decisions(X, LABELS)

@@ -352,7 +352,8 @@ def test_a_table_like_another_may_have_labels_of_its_own(write: Write) -> None:
 NFC, NFD = (unicodedata.normalize(form, "Bär") for form in ("NFC", "NFD"))
 OTHERS = ["katze", "KATZE", "Katze ", "\u00a0Katze", "Ｋatze", "Katz", "Kazte", "Katzze", "Kotze"]
 MEANT = ["cat car", "class10 class11", "Grade.A Grade.B", "grade_a grade_b", "type.ii type.iii",
-         "lion tiger", "active inactive", "stable tables", "A A-", "-1 1"]  # fmt: skip
+         "lion tiger", "active inactive", "stable tables", "A A-", "-1 1",
+         "1.2 12", "big.cat big.car"]  # fmt: skip
 
 
 def groups(rows: dict[str, int]) -> list[set[str]]:
@@ -365,8 +366,10 @@ def test_a_name_written_in_another_way_is_found(other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("hot dog", "hot-dog", "hot_dog"), (NFC, NFD), ("Straße", "STRASSE")]
-)
+    "names",
+    [("hot dog", "hot-dog", "hot_dog", "Hotdog"), (NFC, NFD), ("Straße", "STRASSE"),
+     ("New York", "NewYork"), ("co-op", "coop"), ("No", "N o"), ("class 1", "class1")],
+)  # fmt: skip
 def test_names_that_differ_in_signs_alone_are_one_whatever_their_rows(
     names: tuple[str, ...],
 ) -> None:

@@ -205,6 +205,7 @@ def test_folders_and_arrow_files_are_read_by_name(tmp_path: Path, table: Path) -
     np.testing.assert_array_equal(model().fit(rows).label_weights_, resident.label_weights_)
 
 
+@pytest.mark.filterwarnings("ignore:X has training rows")
 def test_predictions_of_pieces_are_those_in_memory(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -564,6 +565,11 @@ def test_commands_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     answers = pd.read_parquet("answers.parquet")
     assert (answers["label"] == NAMES[LABELS]).mean() > 0.7
     assert answers["id"].tolist() == [*range(N)]
+    assert "No row is accepted" not in done.output
+    assert run(app, [*fit, "--epochs", "1", "--held-out", "0"]).exit_code == 0
+    done = run(app, predict)
+    assert "No row is accepted: no 30 rows were held out to fix a threshold. Use" in done.output
+    assert not pd.read_parquet("answers.parquet")["accepted"].any()
     assert run(app, [*predict[:-1], "big.parquet"]).exit_code == 1
     written(Path("other.parquet"))
     done = run(app, [*predict[:-1], "other.parquet"])

@@ -39,6 +39,10 @@ PREDICTIONS_START += rb"\1".join(name.encode() for name in COLUMNS) + rb"\n"
 ACCEPT, REVIEW = "accept", "review"
 BAD = "does not parse"
 TOO_FAR = "a number is too far from the training rows"
+NO_THRESHOLD = (
+    f"no {MIN_HELD_OUT} rows were held out to fix a threshold. Use robustpll fit, or, in Python, "
+    "call calibrate_decisions before save"
+)
 MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
 STREAM = "Read Parquet or Arrow in pieces: any size."
 MOST_HELD_OUT = 20_000  # rows, which are in memory
@@ -210,7 +214,7 @@ def _stream_predict(
     refuse_unwritable(out, inputs, rb"PAR1" if is_ours else rb"(?!)", "a file of predict --stream")
     count = ParquetRows(path).write_predictions(model, out, error=error, keep=keep)
     if model.trial_ is None:
-        say("The model is not calibrated: no row is accepted.")
+        say(f"No row is accepted: {NO_THRESHOLD}.")
     typer.echo(f"{path}: {count:,} rows predicted. The predictions are in {out}.")
 
 
@@ -462,7 +466,8 @@ def _load(path: Path, device: str) -> Any:
 
     model = load(path, device=device)
     if not hasattr(model, "feature_names_in_") and len(model.features_.shape) == 1:
-        raise InputError(f"{path} was fitted without names of columns. Use `robustpll fit`.")
+        remedy = "Fit a DataFrame, or use robustpll fit."
+        raise InputError(f"{path} was fitted without names of columns. {remedy}")
     sets = model.notes_.get("sets", {"least": 0})
     if not isinstance(sets, dict) or not is_share(sets.get("least")):
         raise ModelFileError(f"{path} is damaged: its prediction sets are {sets!r}.")
@@ -556,7 +561,7 @@ def _summary(counts: "pd.DataFrame", trial: Any) -> Iterator[str]:
     shares = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in by_reason.items()]
     yield f"{total:,} rows predicted; {', '.join(shares)}"
     if trial is None:
-        yield "the model is not calibrated: no prediction sets, and all rows are for review"
+        yield f"no prediction sets, and all rows are for review: {NO_THRESHOLD}"
     if unknown := counts["rows"][counts["outcome"] == "unknown"].sum():
         yield f"{unknown:,} rows have a true class that the model does not know"
     known = counts["outcome"].isin(["right", "wrong"])

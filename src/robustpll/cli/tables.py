@@ -50,8 +50,8 @@ SAMPLE_BYTES = 2**20  # to estimate the length of the rows of a CSV file
 COMPRESSION = 4  # usual size of a table divided by the size of its gzip file
 BAD_ROWS_SHOWN = 5
 MAX_GROUPS = 10  # of similar class names
-FOLD_CASE = "Merge class names that differ in case, blanks or Unicode form."
-MERGE = "--fold-case merges case and blanks; `table --propose map.csv` and --rename merge all."
+FOLD_CASE = "Merge class names that differ in case, extra blanks or Unicode form."
+MERGE = "--fold-case merges case, extra blanks; `table --propose map.csv` and --rename merge all."
 UNLABELLED = (
     "has no answers to learn from. Label some records first; from Label Studio, export JSON, not "
     "JSON-MIN."

@@ -35,6 +35,7 @@ FINITE = Rule("finite", math.isfinite)
 
 ROWS_AT_ONCE = 2**11  # rows that are compared together: 50 MiB for pictures of 32 x 32 in colour
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
+NEAR = 1e-5  # of equal rows: distances are rounded
 NEVER = -1.0  # certainty of a row that must not be accepted
 STARTS = 2  # sequences of tests in `bounded_threshold`
 ACCEPTED, NOVEL, NO_PROMISE = "accepted", "unlike the training data", "no promise can be made"
@@ -144,6 +145,13 @@ class Reference:
             return math.inf
         rows = self.rows.double()
         return float(nearest_distance(rows, rows, itself=True).mean(0).max())
+
+    def has_seen(self, distance: Floats, trained: int) -> bool:
+        """Whether most rows at these distances (n,) are surely of the `trained` training rows."""
+        count, width = self.rows.shape[1:]
+        drawn = min(trained, MOST_ROWS, max(2, MOST_NUMBERS // width))
+        # if training rows equal one another, new rows may equal them, too
+        return count > 0.9 * drawn and bool(np.median(distance) <= NEAR)
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""
@@ -303,7 +311,7 @@ class CalibrationSample:
     def of(cls, opinion: Opinion, distance: Floats, wrong: Floats | None, **about: Any) -> Self:
         """Sort rows by certainty, novel rows last; None for `wrong` trusts the probabilities."""
         limit = float(np.quantile(distance, 0.99, method="higher"))
-        about = {"limit": max(1e-5, limit), **about}  # distances are rounded
+        about = {"limit": max(NEAR, limit), **about}
         certainty = certainty_of(opinion)
         wrong = 1 - certainty if wrong is None else wrong
         certainty = np.where(distance > about["limit"], NEVER, certainty)

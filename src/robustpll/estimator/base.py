@@ -351,8 +351,14 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             inside = np.where(candidates.matrix, opinion.probability, 0.0)
             right = inside[np.arange(len(rows)), opinion.predicted()]
             wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
-        about = {"source": source, "confidence": confidence}
-        self.trial_ = CalibrationSample.of(opinion, self._distance(rows), wrong, **about)
+        about, distance = {"source": source, "confidence": confidence}, self._distance(rows)
+        trained, reference = len(getattr(self, "labels_", ())), self.reference_  # none from a file
+        if trained and reference is not None and reference.has_seen(distance, trained):
+            fault = "X has training rows, so that decide would reject new rows as unlike them"
+            warnings.warn(
+                f"{fault}. Pass rows that were not trained on.", UserWarning, stacklevel=2
+            )
+        self.trial_ = CalibrationSample.of(opinion, distance, wrong, **about)
         return self
 
     @property
@@ -480,6 +486,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if reset and X.ndim > 2:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
+        if not reset:
+            self.features_.refuse_other_unit(X)
         return finite(X)
 
 

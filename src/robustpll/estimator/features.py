@@ -70,6 +70,7 @@ class Features:
     texts: dict[str, Reduction] = field(default_factory=dict)  # of columns
     reduction: Reduction | None = None  # of sparse rows
     layout: Layout | None = None  # of rows that are several arrays, or integers; not scaled
+    unit: int = 0  # of pictures: 255 of bytes, 1 of fractions up to 1, 0 if unknown
 
     @classmethod
     def fit_rows(
@@ -104,6 +105,9 @@ class Features:
             )
         shape = numbers.shape[1:]
         linear: Any = {"shift": tuple(shift.tolist()), "scale": tuple(width.tolist())}
+        if len(shape) > 1:
+            unit = 1 if numbers.dtype.kind == "f" else 255 * (numbers.dtype == np.uint8)
+            linear["unit"] = int(unit) if (numbers.max() <= 1) == (unit == 1) else 0
         features = replace(rules, columns=columns, shape=shape, layout=layout, **linear)
         if scale in ("auto", "quantile") and len(shape) == 1:
             for number in range(shape[0]):  # one after another: X may be large
@@ -159,6 +163,18 @@ class Features:
         positions = torch.arange(len(scaled), device=scaled.device)[None]
         return ScaledRows(scaled, positions, torch.zeros_like(unit), unit)
 
+    def refuse_other_unit(self, X: Any) -> None:
+        """Raise InputError if pictures surely go from 0 to 1 instead of 0 to 255, or reverse."""
+        if not self.unit or X.ndim < 3:
+            return
+        if self.unit == 255 and X.dtype.kind == "f" and 0 < X.max() <= 1:
+            fault, remedy = "numbers up to 1, but was fitted with bytes", "Multiply by 255"
+        elif self.unit == 1 and X.dtype.kind in "iu" and X.max() > 1:
+            fault, remedy = "integers, but was fitted with numbers up to 1", "Divide by 255"
+        else:
+            return
+        raise InputError(f"X holds pictures of {fault}. {remedy}, or fit with such pictures.")
+
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
         """Which rows `rows` refuses, (n,): numbers are missing, infinite or too large."""
         numbers = self._numbers(X, refuse=False)
@@ -173,7 +189,7 @@ class Features:
         """The fields for JSON, without those that are empty or tensors, see `tensors`."""
         plain = asdict(replace(self, texts={}, reduction=None))
         plain["texts"] = {name: part.words for name, part in self.texts.items()}
-        optional = ("curves", "texts", "reduction", "layout")
+        optional = ("curves", "texts", "reduction", "layout", "unit")
         return {name: value for name, value in plain.items() if name not in optional or value}
 
     def tensors(self) -> dict[str, Tensor]:

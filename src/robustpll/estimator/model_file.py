@@ -299,6 +299,7 @@ def _check_columns(features: Features, names: list[str], width: Any) -> None:
     numbers = [*features.shift, *features.scale, *features.fill.values()]
     rules = [
         min(features.shape, default=0) > 0 and len(features.shape) <= 3,
+        features.unit in (0, 1, 255),
         sizes == {size},
         bool(np.isfinite(numbers).all()) and 0 not in features.scale,
         not features.curves or len(features.shape) == 1,

@@ -27,6 +27,7 @@ REMEDIES = {
     "AdaBoostClassifier": WRAPPED,
     "OneVsRestClassifier": "Use the classifier itself: it knows all classes.",
 }
+UNSCORED = "With candidates, pass no `scoring`, or robustpll.evaluate.reports.SCORERS."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,7 +35,7 @@ class Candidates(Displayed):
     """Validated candidate sets with a prior, made by `Candidates.of`.
 
     The constructor checks nothing. scikit-learn's splitters and searches accept candidates as `y`;
-    those that stratify go by the likeliest class. Its meta-estimators refuse them.
+    those that stratify go by the likeliest class. Its meta-estimators and metrics refuse them.
 
     Attributes
     ----------
@@ -208,8 +209,8 @@ class Candidates(Displayed):
 def wants_labels(stratified: set[str]) -> bool:
     """Tell whether one of these parts of scikit-learn asks for labels, one per row.
 
-    Raises InputError if its meta-estimators do: they would take candidates for other things. An
-    array is all they ask for, so that only the calling functions tell what it is for.
+    Raises InputError if its meta-estimators or metrics do: they would take candidates for other
+    things. They ask for an array, so that only the calling functions tell what it is for.
     """
     frame = sys._getframe(2)
     while frame.f_globals.get("__name__", "").startswith("sklearn.") and frame.f_back:
@@ -220,6 +221,8 @@ def wants_labels(stratified: set[str]) -> bool:
         for name in names & REMEDIES.keys():
             remedy = REMEDIES[name].format(name=name)
             raise InputError(f"{name} needs one label per row, but y holds several. {remedy}")
+        if frame.f_globals["__name__"].startswith("sklearn.metrics."):
+            raise InputError(f"Metrics of scikit-learn need true labels. {UNSCORED}")
         frame = frame.f_back
     return False
 

@@ -1,8 +1,8 @@
 """Helpers that read labels: rows, class names and missing answers."""
 
 import warnings
+from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -229,13 +229,27 @@ def _refuse_odd_names(names: set[str]) -> None:
     if odd:
         fault = f"y holds the class name {odd[0]!r}: a gap or a set that was turned into text"
         raise InputError(f"{fault}. Pass None for gaps, and sets of names for candidates.")
-    for separator, name in product("|;,", sorted(names)):
-        parts = {part.strip() for part in name.split(separator)}
-        if len(parts) > 1 and parts <= names:
-            fault = f"The class name {name!r} is made of other class names. If it stands for a set"
+    for separator in "|;,":
+        if name := _unsplit(names, separator):
+            fault = f"The class name {name!r} is made of other class names or their parts. If it"
             remedy = f"split it: y = [set(row.split({separator!r})) for row in y]."
-            warnings.warn(f"{fault}, {remedy}", UserWarning, stacklevel=7)
+            warnings.warn(f"{fault} stands for a set, {remedy}", UserWarning, stacklevel=7)
             return
+
+
+def _unsplit(names: set[str], separator: str) -> str:
+    """Return a name that looks like a set, or "": its parts are names, or most parts recur."""
+    parts = {name: [part.strip() for part in name.split(separator)] for name in sorted(names)}
+    several = [name for name in parts if len({*parts[name]}) > 1]
+    if made := [name for name in several if {*parts[name]} <= names]:
+        return made[0]
+    counts = Counter(part for row in parts.values() for part in {*row})
+    all_parts = {part for name in several for part in parts[name]}
+    recurring = {part for part in all_parts if counts[part] > 1}
+    places = {(place, part) for row in parts.values() for place, part in enumerate(row)}
+    # in "Smith, John" and "Smith, Ann", each part has its place
+    is_moved = sum(part in recurring for _, part in places) > len(recurring)
+    return several[0] if is_moved and 2 * len(recurring) > len(all_parts) else ""
 
 
 def checked_classes(values: Any) -> NDArray[Any]:

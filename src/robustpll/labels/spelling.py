@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from robustpll._display import Displayed
 from robustpll._files import delimiter_of, plain_text
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
-from robustpll.labels.parsing import is_frame
+from robustpll.labels.parsing import SETS, is_frame
 from robustpll.labels.votes import Votes
 
 SIGNS = "- -- --- ? ?? ??? . .. ... _ /"
@@ -31,8 +32,8 @@ LARGEST = 2**26  # bytes of a file of names
 class LabelVariants(Displayed):
     """Names that may be one class, with their counts, and words that may mean "no answer".
 
-    The names of a group, a most frequent one first, differ in case, blanks, hyphens, Unicode form
-    or a typing error.
+    The names of a group, a most frequent one first, differ in case, blanks, hyphens, underscores,
+    Unicode form or a typing error. Blanks and hyphens may be missing: "New York" and "NewYork".
     """
 
     groups: tuple[dict[str, int], ...]
@@ -53,7 +54,7 @@ def label_variants(labels: Any) -> LabelVariants:
 
     Parameters
     ----------
-    labels : iterable of names, DataFrame, dict of counts, Votes or Candidates
+    labels : iterable of names or sets, DataFrame, dict of counts, Votes or Candidates
         The class names. Names that are not strings, and None, are left out.
 
     Examples
@@ -73,13 +74,18 @@ def label_variants(labels: Any) -> LabelVariants:
         labels = dict(zip(labels.classes.tolist(), counts.tolist(), strict=True))
     elif is_frame(labels):  # iterating would yield the names of its columns
         labels = labels.to_numpy().ravel().tolist()
-    rows = labels if isinstance(labels, Mapping) else Counter(labels)
-    rows = {name: count for name, count in rows.items() if isinstance(name, str) and name}
+    if not isinstance(labels, Mapping):
+        sets = (row if isinstance(row, SETS) else [row] for row in labels)
+        labels = Counter(chain.from_iterable(sets))
+    rows = {name: count for name, count in labels.items() if isinstance(name, str) and name}
     placeholders: dict[str, int] = {}
+    as_words: dict[str, str] = {}
     by_key: dict[str, dict[str, int]] = defaultdict(dict)
     for name, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
-        key = folded(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", folded(name)))
-        (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
+        words = folded(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", folded(name)))
+        key = re.sub(r"(?<!\d) | (?!\d)", "", words)  # "1 2" is not 12
+        words = as_words.setdefault(key, words)
+        (placeholders if key in PLACEHOLDERS else by_key[words])[name] = count
     correct = dict(_typing_errors({key: sum(names.values()) for key, names in by_key.items()}))
     for key in sorted(correct, key=lambda key: sum(by_key[key].values())):
         by_key[correct[key]] |= by_key.pop(key)

@@ -1,5 +1,6 @@
 """Answers of several annotators, in any form."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -267,9 +268,15 @@ class Votes(Displayed):
         """
         import pandas as pd
 
-        lookup = mapping if callable(mapping) else lambda name: mapping.get(name, name)
+        if not callable(mapping) and not hasattr(mapping, "keys"):
+            rule = "it must be a dict from class names to new ones, or a function"
+            raise InputError(f"mapping={mapping!r}: {rule}.")
+        names = {} if callable(mapping) else dict(mapping)
+        lookup = mapping if callable(mapping) else lambda name: names.get(name, name)
+        seen = {self.missing, self.unsure}
 
         def rename(name: Any) -> Any:
+            seen.add(name)
             new = lookup(name)
             return None if isinstance(new, str) and not new else new
 
@@ -278,6 +285,9 @@ class Votes(Displayed):
         for row, column in np.argwhere(~gaps):
             cell = cells[row, column]
             cells[row, column] = cell.renamed(rename) if isinstance(cell, Spread) else rename(cell)
+        if absent := [name for name in names if name not in seen]:
+            message = f"mapping names classes that nobody answered ({some_of(map(repr, absent))})."
+            warnings.warn(message, UserWarning, stacklevel=2)
         if parsing.is_frame(self.answers):
             cells = pd.DataFrame(cells, self.answers.index, self.answers.columns)
         return replace(self, answers=cells)

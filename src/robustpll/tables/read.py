@@ -154,8 +154,8 @@ def read_table(
         A long table or an export with the answers, and its columns; `item` names the rows of both
         tables. See `Votes.long`; a question of an export; an answer that means "cannot tell".
     rename, fold_case, truth, ignore, categories, text
-        New names of classes: a dict, or CSV with ``from,to``. Whether to merge names that differ in
-        case, blanks or Unicode form. True labels, to score; columns to leave out, of words, texts.
+        New names of classes: a dict, or CSV with ``from,to``. Whether to merge names by case, extra
+        blanks and Unicode form. True labels, to score; columns to leave out, of words, of texts.
     missing, unanswered, on_bad_rows, errors_to, encoding, delimiter, decimal
         Words for "no value", besides "", NA, NaN and null of CSV. A row without candidates is bad,
         or has "all classes"; odd cells are bad, too. Such rows are an "error", or "skip" leaves
