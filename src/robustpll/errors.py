@@ -40,7 +40,7 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     return ", ".join(short) + (", ..." if len(texts) > most else "")
 
 
-def counted(number: int, words: str) -> str:
+def counted(number: float, words: str) -> str:
     """Return a number with its words, which are those of several things.
 
     >>> counted(1, "rows that look odd"), counted(2000, "rows")

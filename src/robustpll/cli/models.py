@@ -415,7 +415,8 @@ def predict(
     typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_)))
     typer.echo(f"The predictions are in {out}.")
     if bad := counts["rows"][counts["reason"] == BAD].sum():
-        say(f"{counted(bad, 'rows do not parse and are')} for review (--skip-bad-rows accepts that).")
+        text = counted(bad, "rows do not parse and are")
+        say(f"{text} for review (--skip-bad-rows accepts that).")
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 

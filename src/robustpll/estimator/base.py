@@ -271,6 +271,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The covering rate is the share of rows whose predicted class is a candidate. It needs no
         true label, so that parameter searches work without any.
         """
+        if isinstance(X, StreamedRows) and y is None:
+            raise InputError("score: y is None, and X is not read for candidates. Pass *X.read().")
         X, y = pairs_of(X, y)
         predicted = self.predict_opinion(X).predicted()
         candidates = candidates_with(y, self.classes_)

@@ -34,7 +34,8 @@ ClassWeight = Mapping[Any, float] | str | None
 def checked_callbacks(callbacks: Any) -> tuple[Any, ...]:
     """The callbacks as a tuple; raise InputError for anything else."""
     is_several = isinstance(callbacks, Sequence) and not isinstance(callbacks, str)
-    if not is_several or not all(hasattr(one, "on_epoch_end") for one in callbacks):
+    able = callbacks if is_several else [None]
+    if not all(hasattr(one, "on_epoch_end") and not isinstance(one, type) for one in able):
         raise InputError(
             "callbacks must be a list of objects with a method on_epoch_end(state), such as "
             f"[CSVLogger('log.csv')]; got {callbacks!r}."
