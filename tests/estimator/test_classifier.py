@@ -254,6 +254,20 @@ def test_a_table_is_learned_and_one_unlike_it_is_refused() -> None:
             model.predict(table)
 
 
+def test_an_index_in_another_order_is_reported_and_any_other_is_ignored() -> None:
+    model = PLLClassifier("pl_knn")
+    labels = pd.Series(NAMES[LABELS])
+    tables = {"Series": labels, "matrix": pd.get_dummies(labels) * 1}
+    for y in (*tables.values(), Votes(labels.to_frame())):
+        with pytest.warns(UserWarning, match="index of X in another order.* Sort y"):
+            model.fit(TABLE[::-1], y)
+    for y in tables.values():  # warnings are errors here
+        model.fit(TABLE[::-1], y[::-1])
+        model.fit(X, y).fit(TABLE, y[::-1].set_axis(labels.index + 7)).fit(
+            TABLE[::-1], y.to_numpy()
+        )
+
+
 @pytest.mark.parametrize(("network", "shape"), [("mlp", (8, 8)), ("lenet", (3, 8, 9))])
 def test_images_are_learned_in_both_forms(shape: tuple[int, ...], network: str) -> None:
     rows = images(*shape)

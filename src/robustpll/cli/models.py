@@ -415,8 +415,7 @@ def predict(
     typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_)))
     typer.echo(f"The predictions are in {out}.")
     if bad := counts["rows"][counts["reason"] == BAD].sum():
-        text = counted(bad, "rows do not parse and are")
-        say(f"{text} for review (--skip-bad-rows accepts that).")
+        say(counted(bad, "rows do not parse and are") + " for review (--skip-bad-rows accepts it).")
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
