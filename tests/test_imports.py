@@ -93,8 +93,9 @@ def test_files_and_functions_stay_small() -> None:
 LIMITS = {
     # rules of fields (60), output folders that lose no file (60), former paths (47); folds that
     # are stratified by candidates (50), loggers of epochs (125); short texts for notebooks (80);
-    # folders that are missing, spreadsheets' delimiters, logs of resumed fits (22)
-    "": 632,
+    # folders that are missing, spreadsheets' delimiters, logs of resumed fits (22); one thing is
+    # counted as one (15)
+    "": 647,
     "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25); audits of convolutional networks (10); odd keys,
@@ -118,23 +119,23 @@ LIMITS = {
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400); users'
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); bars in notebooks (30),
-    # compiled copies of networks (65)
-    "engine": 4175,
+    # compiled copies of networks (65); lazy layers, and modules of torch.jit are refused (15)
+    "engine": 4187,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
     # the memory (200), warm starts, checkpoints and callbacks (250); pictures in another unit, and
-    # training rows that calibrate (30)
-    "estimator": 3345,
+    # training rows that calibrate (30); an index in another order, classes in place of objects (23)
+    "estimator": 3375,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1195,
     "html": 85,
     # confusions of annotators, and what they share with a model (270), rates of distractors (75),
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
     # tables); models that say the same about all rows (10); answers to scikit-learn's stratified
-    # splitters and meta-estimators (50); names that are sets, new names for no class (32)
-    "labels": 1542,
+    # splitters and meta-estimators (58); names that are sets, new names for no class (32)
+    "labels": 1550,
     "measures": 715,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
@@ -147,7 +148,7 @@ LIMITS = {
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
     # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370); damaged
     # Arrow files and encoders, splits of splits, delimiters of what is written (55)
-    "tables": 2765,
+    "tables": 2767,
 }
 MOST_LINES, MOST_FILES = 27_900, 129  # 22,000 is the aim for version 0.2
 

@@ -16,13 +16,18 @@ from sklearn.ensemble import (
     StackingClassifier,
     VotingClassifier,
 )
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.feature_selection import RFECV, SelectKBest, SequentialFeatureSelector
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import (
     GridSearchCV,
+    HalvingGridSearchCV,
     KFold,
+    RepeatedStratifiedKFold,
     StratifiedGroupKFold,
     StratifiedKFold,
+    TunedThresholdClassifierCV,
     check_cv,
     cross_val_predict,
     cross_val_score,
@@ -30,6 +35,8 @@ from sklearn.model_selection import (
     train_test_split,
 )
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.semi_supervised import SelfTrainingClassifier
 
 from robustpll import Candidates, InputError, PLLClassifier, Votes
 from robustpll.engine.data import fold_indices
@@ -127,7 +134,13 @@ def test_plain_cross_validation_of_candidates_is_stratified() -> None:
 
 
 @pytest.mark.parametrize(
-    "splitter", [StratifiedKFold(3), StratifiedKFold(3, shuffle=True), StratifiedGroupKFold(3)]
+    "splitter",
+    [
+        StratifiedKFold(3),
+        StratifiedKFold(3, shuffle=True),
+        StratifiedGroupKFold(3),
+        RepeatedStratifiedKFold(n_splits=3, n_repeats=2),
+    ],
 )
 def test_stratified_splitters_get_the_likeliest_class(splitter: Any) -> None:
     y = Candidates.of(Votes([["a", "a", "b"], ["c", "b", "b"]] * 30))
@@ -146,6 +159,17 @@ def test_stratified_splitters_take_votes_and_folds_by_number_stay() -> None:
     assert len(train_test_split(X, votes, stratify=votes, random_state=0)[3]) == 15
     assert type(check_cv(3, votes, classifier=True)) is KFold  # as in version 0.1
     assert np.asarray(votes).shape == (60, 3)  # whoever else asks gets the answers
+
+
+@pytest.mark.parametrize("y", [Y, Votes([[label, "a"] for label in LABELS])], ids=type)
+def test_searches_that_halve_and_select_take_candidates_and_votes(y: Any) -> None:
+    grid = {"method__neighbours": [2, 40]}
+    search = HalvingGridSearchCV(MODEL, grid, cv=3, random_state=0, error_score="raise")
+    assert search.fit(X, y).best_params_ == {"method__neighbours": 2}
+    selector = SequentialFeatureSelector(MODEL, n_features_to_select=2, cv=CandidateKFold(3))
+    assert selector.fit(X, y).get_support().sum() == 2
+    with pytest.raises(ValueError, match="mix of"):  # the likeliest class is no true label
+        search.set_params(scoring="accuracy").fit(X, y)
 
 
 META = {
@@ -182,6 +206,23 @@ def test_metrics_refuse_candidates_and_name_the_alternative(y: Any) -> None:
     for own in (None, SCORERS["approximated_accuracy"]):
         assert cross_val_score(MODEL, X, y, scoring=own).min() > 0
     assert cross_val_score(MODEL, X, LABELS, scoring="roc_auc_ovr").min() == 1
+
+
+@pytest.mark.parametrize(
+    ("meta", "remedy"),
+    [
+        (MultiOutputClassifier(MODEL), "it knows all classes"),
+        (SelfTrainingClassifier(MODEL), r"Candidates.of\(y, unanswered='all classes'\)"),
+        (TunedThresholdClassifierCV(MODEL), "a threshold of your own"),
+        (SelectKBest(k=1), "SequentialFeatureSelector"),
+        (RFECV(LogisticRegression()), "SequentialFeatureSelector"),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_other_parts_of_scikit_learn_that_need_labels_say_so(meta: Any, remedy: str) -> None:
+    for y in (Y, Votes([[label, None] for label in LABELS])):
+        with pytest.raises(InputError, match=f"{type(meta).__name__} needs one label .*{remedy}"):
+            meta.fit(X, y)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from itertools import islice
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+SINGULAR = {"look": "looks", "do": "does", "have": "has", "are": "is"}
 
 
 class RobustPLLError(Exception):
@@ -35,6 +38,18 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     texts = [str(value) for value in islice(values, most + 1)]
     short = [text if len(text) <= 200 else f"{text[:200]}..." for text in texts[:most]]
     return ", ".join(short) + (", ..." if len(texts) > most else "")
+
+
+def counted(number: float, words: str) -> str:
+    """Return a number with its words, which are those of several things.
+
+    >>> counted(1, "rows that look odd"), counted(2000, "rows")
+    ('1 row that looks odd', '2,000 rows')
+    """
+    if number == 1:
+        words = re.sub(r"s\b", "", words, count=1)
+        words = re.sub(r"\b(look|do|have|are)\b", lambda verb: SINGULAR[verb[0]], words)
+    return f"{number:,} {words}"
 
 
 def count_of_variable(name: str) -> int | None:

@@ -106,6 +106,7 @@ def test_one_annotator_agrees_with_nobody(pets: Path, run: Run) -> None:
     succeeded(result)
     assert re.search(r"\n1 annotator, right in \d+% of the answers", result.stdout)
     assert "kappa" not in result.stdout
+    assert "annotators.csv: 1 annotator\n" in result.stdout
 
 
 def test_the_summary_says_how_many_questions_a_laxer_promise_saves(pets: Path, run: Run) -> None:

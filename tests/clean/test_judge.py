@@ -11,7 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.judge import Judgement, judge, posterior_given_candidates, recalibrated
+from robustpll.clean.judge import (
+    Judgement,
+    judge,
+    judgement,
+    posterior_given_candidates,
+    recalibrated,
+)
 from robustpll.clean.review import (
     annotators,
     candidates_that_look_wrong,
@@ -171,6 +177,22 @@ def test_annotators_are_judged_by_the_others_and_few_answers_do_not_make_the_bes
     frame = annotators(judged_as([[0.9, 0.05, 0.05]] * 100, votes), LINES, votes)
     assert frame["annotator"].tolist() == ["ada", "bob", "eve"]
     assert frame["agreement"].isna().tolist() == [False, False, True]
+
+
+def test_a_right_answer_is_no_mistake_of_an_annotator() -> None:
+    """With two classes there are fewer kinds of mistakes than are listed of more classes."""
+    truth = np.repeat(["ant", "bee"], 50)
+    others = np.where(np.arange(100) % 7 == 0, "ant", truth)
+    votes = Votes(pd.DataFrame({"ada": truth, "bob": others, "eve": truth}))
+    y = Candidates.of(votes)
+    opinion = Opinion.of_probability(0.8 * np.eye(2)[np.repeat([0, 1], 50)] + 0.1)
+    judged = judgement(y, opinion, torch.arange(100.0)[:, None], answers=y.answers)
+    confused = annotators(judged, np.arange(100), votes).set_index("annotator")["most_confused"]
+    assert "bee taken for ant" in confused["bob"]
+    for text in confused:
+        for mistake in filter(None, text.split("; ")):
+            one, other = mistake.split(" (")[0].split(" taken for ")
+            assert one != other
 
 
 def test_twins_are_near_and_have_no_candidate_in_common(judged_as: Judged) -> None:

@@ -124,7 +124,7 @@ def test_a_row_that_changed_is_asked_again_in_both_versions(
     lines[int(rows[0]) - 1] = ",".join(cells)
     path.write_text("\n".join([*lines, ""]))
     output = succeeded(run(path, *WRONG, "--id=name", "--decisions", decisions, out="again"))
-    assert "1 rows changed after they were decided; they need a new decision" in output
+    assert "1 row that changed after a decision: decide again" in output
     assert asked(path, 1, "again") == rows[:1]  # it comes first
     assert labels(path).loc[name_of(rows[0]), "resolved_by"] == ""
     row = page_data(path.parent / "again")["rows"][rows[0]]
@@ -174,7 +174,7 @@ def test_several_people_agree_or_are_asked_again(pets: Path, run: Run) -> None:
     options = (*WRONG, "--id", "name", "--decisions", ada, "--decisions", bob)
     output = succeeded(run(pets, *options, out="again"))
     assert "decided by several people: 3 rows, 66.7% alike, Cohen's kappa 0.57" in output
-    assert "1 rows were decided differently by several people; they need a new" in output
+    assert "1 row that several people decided differently: decide again" in output
     assert asked(pets, 1, "again") == [rows[2]]
     row = page_data(pets.parent / "again")["rows"][rows[2]]
     assert (row["kind"], row["round"]) == ("conflict", 2)

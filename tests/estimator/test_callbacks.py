@@ -130,7 +130,7 @@ def test_an_error_of_a_callback_reaches_the_user_and_leaves_the_model() -> None:
     assert all(vars(model)[name] is before[name] for name in before if name != "callbacks")
 
 
-@pytest.mark.parametrize("wrong", [print, [print], "log.csv", CSVLogger("a"), None, 3])
+@pytest.mark.parametrize("wrong", [print, [print], "log.csv", CSVLogger("a"), [CSVLogger], None, 3])
 def test_other_callbacks_are_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match="callbacks must be a list of objects"):
         PLLClassifier(Proden(epochs=1), callbacks=wrong).fit(X, LABELS)

@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -134,12 +135,17 @@ def test_parameters_of_the_method_are_parameters_of_the_classifier() -> None:
 
 
 def test_a_method_that_is_none_is_refused_by_fit_only() -> None:
-    methods: list[Any] = [np.array([1.0]), ["proden"], {}, None, Proden, "foo", 3]
+    methods: list[Any] = [np.array([1.0]), ["proden"], {}, None, "foo", 3]
     for method in methods:
         model = PLLClassifier(method)
         assert model.get_params()["method"] is method
         with pytest.raises(InputError, match=r"method must be .*pl_knn, .*proden, .*robust_pll"):
             model.fit(X, LABELS)
+    others: dict[str, Any] = {"Proden": Proden, r"Wrapped\(Ridge\(alpha=2\)\)": Ridge(alpha=2)}
+    for name, method in others.items():
+        with pytest.raises(InputError, match=rf"must be a Method.*Pass {name}") as caught:
+            PLLClassifier(method).fit(X, LABELS)
+        assert "pl_knn" not in str(caught.value)  # a list of names would not help
 
 
 @pytest.mark.parametrize(("network", "rows"), [("mlp", X), ("lenet", images(8, 8))])
@@ -246,6 +252,20 @@ def test_a_table_is_learned_and_one_unlike_it_is_refused() -> None:
     for message, table in tables.items():
         with pytest.raises(ValueError, match=message):
             model.predict(table)
+
+
+def test_an_index_in_another_order_is_reported_and_any_other_is_ignored() -> None:
+    model = PLLClassifier("pl_knn")
+    labels = pd.Series(NAMES[LABELS])
+    tables = {"Series": labels, "matrix": pd.get_dummies(labels) * 1}
+    for y in (*tables.values(), Votes(labels.to_frame())):
+        with pytest.warns(UserWarning, match="index of X in another order.* Sort y"):
+            model.fit(TABLE[::-1], y)
+    for y in tables.values():  # warnings are errors here
+        model.fit(TABLE[::-1], y[::-1])
+        model.fit(X, y).fit(TABLE, y[::-1].set_axis(labels.index + 7)).fit(
+            TABLE[::-1], y.to_numpy()
+        )
 
 
 @pytest.mark.parametrize(("network", "shape"), [("mlp", (8, 8)), ("lenet", (3, 8, 9))])

@@ -159,6 +159,12 @@ def test_read_images_names_the_first_bad_files_and_their_number(photos: Path) ->
     )
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_one_path_is_no_list_of_paths(kind: Any, photos: Path) -> None:
+    with pytest.raises(InputError, match=r"paths must be a list of paths; .*Pass \['good/a.png'\]"):
+        read_images(kind("good/a.png"), folder=photos.parent)
+
+
 def test_pictures_that_do_not_fit_in_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -537,6 +537,8 @@ def test_the_memory_does_not_grow_with_the_rows(
     assert largest < most
     assert peak < most
     assert fitted.score(*rows.read()) > 0.9
+    with pytest.raises(InputError, match=r"y is None.*Pass \*X.read\(\)"):
+        fitted.score(rows)
 
 
 def test_all_methods_say_whether_they_can_be_streamed(table: Path) -> None:

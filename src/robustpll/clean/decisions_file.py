@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import cohen_kappa_score
 
 from robustpll._files import delimiter_of
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.spelling import unguarded
 from robustpll.tables.read import Table
@@ -131,7 +131,7 @@ class Decisions:
         """Yield how far several people agree, and what was not applied."""
         if self.shared:
             same = sum(len({one.verdict for one in row}) == 1 for row in self.shared)
-            text = f"decided by several people: {len(self.shared):,} rows, "
+            text = f"decided by several people: {counted(len(self.shared), 'rows')}, "
             reviewers = {one.reviewer for row in self.shared for one in row}
             text += f"{same / len(self.shared):.1%} alike"
             pairs = [[d.name for d in sorted(row, key=lambda d: d.reviewer)] for row in self.shared]
@@ -140,14 +140,14 @@ class Decisions:
                 text += f", Cohen's kappa {kappa:.2f}"
             yield text
         about = {
-            CONFLICT: "rows were decided differently by several people",
-            CHANGED: "rows changed after they were decided",
-            GONE: "rows were decided as a class that the table no longer has",
+            CONFLICT: "rows that several people decided differently",
+            CHANGED: "rows that changed after a decision",
+            GONE: "rows with a decision for a class that the table no longer has",
         }
         counts = Counter(self.why.values())
         for why, text in about.items():
             if counts[why]:
-                yield f"{counts[why]:,} {text}; they need a new decision"
+                yield f"{counted(counts[why], text)}: decide again"
         if self.unmatched:
             yield f"{self.unmatched:,} decisions match no row of the table, and are not applied"
 

@@ -139,9 +139,9 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
         frame["reliability"] = crowd.reliability
         if crowd.confusion is not None:
             shares = judged.probability.mean(0)  # of classes; rare ones are confused rarely
-            wrong = crowd.confusion * (1 - np.eye(crowd.k)) * shares[:, None]
-            worst = np.argsort(-wrong.reshape(len(wrong), -1), axis=-1)[:, :MISTAKES]
-            rates = np.take_along_axis(crowd.confusion.reshape(len(wrong), -1), worst, -1)
+            wrong = (crowd.confusion * (1 - np.eye(crowd.k))).reshape(len(rows), -1)
+            worst = np.argsort(-wrong * np.repeat(shares, crowd.k), axis=-1)[:, :MISTAKES]
+            rates = np.take_along_axis(wrong, worst, -1)
             frame["most_confused"] = [
                 "; ".join(
                     f"{classes[at // crowd.k]} taken for {classes[at % crowd.k]} ({rate:.0%})"

@@ -12,7 +12,7 @@ from typer import BadParameter, Option
 
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import errors_as_messages
-from robustpll.errors import InputError
+from robustpll.errors import InputError, counted
 
 if TYPE_CHECKING:
     from robustpll.clean.judge import Judgement
@@ -142,7 +142,7 @@ def _summary(
     yield f"  {cleaned.table}: the table with resolved labels"
     for name, frame in cleaned.findings.items():
         words = name.replace("_", " ").replace("that miss", "that may miss")
-        yield f"  {out / name}.csv: {len(frame):,} {words}"
+        yield f"  {out / name}.csv: {counted(len(frame), words)}"
     if cleaned.not_shown:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.not_shown.items()))
         yield f"pictures that the page does not show: {reasons}"

@@ -19,7 +19,7 @@ from typer import BadParameter, Option
 from robustpll._files import writing
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say
-from robustpll.errors import InputError, ModelFileError, is_share, some_of
+from robustpll.errors import InputError, ModelFileError, counted, is_share, some_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +215,7 @@ def _stream_predict(
     count = ParquetRows(path).write_predictions(model, out, error=error, keep=keep)
     if model.trial_ is None:
         say(f"No row is accepted: {NO_THRESHOLD}.")
-    typer.echo(f"{path}: {count:,} rows predicted. The predictions are in {out}.")
+    typer.echo(f"{path}: {counted(count, 'rows')} predicted. The predictions are in {out}.")
 
 
 def _add_decisions(out: Path, coverage: float, model: Any, rows: Any, truth: Any) -> None:
@@ -414,12 +414,12 @@ def predict(
     for name, unseen in table.new_words.items():
         if unseen:
             words = f"words that training did not see ({some_of(map(repr, unseen))})"
-            count = f"{unseen.total():,} rows of column {name!r}"
-            say(f"{path}: {count} have {words}. They become gaps.")
+            where = f"in {counted(unseen.total(), 'rows')} of column {name!r}"
+            say(f"{path}: {words} {where} become gaps.")
     typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_)))
     typer.echo(f"The predictions are in {out}.")
     if bad := counts["rows"][counts["reason"] == BAD].sum():
-        say(f"{bad:,} rows do not parse and are for review (--skip-bad-rows accepts that).")
+        say(counted(bad, "rows do not parse and are") + " for review (--skip-bad-rows accepts it).")
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
@@ -559,11 +559,11 @@ def _summary(counts: "pd.DataFrame", trial: Any) -> Iterator[str]:
     counts = counts[counts["reason"] != BAD]
     total, by_reason = counts["rows"].sum(), counts.groupby("reason")["rows"].sum()
     shares = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in by_reason.items()]
-    yield f"{total:,} rows predicted; {', '.join(shares)}"
+    yield f"{counted(total, 'rows')} predicted; {', '.join(shares)}"
     if trial is None:
         yield f"no prediction sets, and all rows are for review: {NO_THRESHOLD}"
     if unknown := counts["rows"][counts["outcome"] == "unknown"].sum():
-        yield f"{unknown:,} rows have a true class that the model does not know"
+        yield f"{counted(unknown, 'rows have')} a true class that the model does not know"
     known = counts["outcome"].isin(["right", "wrong"])
     if known.any():
         groups = {"rows": known, "accepted ones": known & (counts["reason"] == ACCEPTED)}

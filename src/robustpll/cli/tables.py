@@ -15,7 +15,7 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say, show_list
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:
     from robustpll.labels.candidates import Candidates
@@ -267,8 +267,8 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
     bad, where = table.bad, "row" if path.suffix.lower() in (*PARQUET, *EXPORTS) else "line"
     if not bad:
         return
-    left_out = " and are left out" if columns.skip_bad_rows else ""
-    yield f"{path}: {len({row.line for row in bad}):,} rows do not parse{left_out}:"
+    words = f"rows do not parse{' and are left out' if columns.skip_bad_rows else ''}"
+    yield f"{path}: {counted(len({row.line for row in bad}), words)}:"
     yield from (f"  {where} {row.line}: {as_options(str(row))}" for row in bad[:BAD_ROWS_SHOWN])
     if columns.errors:
         yield f"{columns.errors} lists them."

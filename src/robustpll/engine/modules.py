@@ -185,8 +185,8 @@ def own_module(network: Any, shape: Any, k: int) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise InputError(f"network must return a torch.nn.Module; {name} returned {module!r:.100}.")
     # It may return the same module every time. One that holds computed tensors, as with
-    # torch.nn.utils.weight_norm, cannot be copied.
-    with suppress(RuntimeError):
+    # torch.nn.utils.weight_norm, or lazy buffers cannot be copied.
+    with suppress(RuntimeError, ValueError):
         module = copy.deepcopy(module)
     return module
 

@@ -2,15 +2,17 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
 
 from robustpll.engine.data import Rows
-from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack, seeded
+from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack, seeded, steady_statistics
 from robustpll.engine.modules import EMBEDDINGS, Unpacking, own_module
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
@@ -44,11 +46,18 @@ def build_network(
         return _embedded(net, embedding, partial(Linear, draws=draws)) if embedding else net
     single = CONVOLUTIONAL[network] if isinstance(network, str) else partial(own_module, network)
 
+    layout = network.layout if isinstance(network, Unpacking) else None
+
     def build() -> nn.Module:
         net = single(shape, k)
+        if any(map(is_lazy, net.parameters())):  # a first pass makes them parameters
+            net.to(dtype=draws.dtype, device=draws.device)
+            rows = torch.zeros(2, *shape, dtype=draws.dtype, device=draws.device)
+            # `try_network` says what is wrong with it
+            with suppress(Exception), torch.no_grad(), steady_statistics(net):
+                net(rows) if layout is None else layout.call(net, rows)
         return _embedded(net, embedding, nn.Linear) if embedding else net
 
-    layout = network.layout if isinstance(network, Unpacking) else None
     stack = Stack(build, draws, random=not isinstance(network, str), layout=layout)
     # channels last: tensor cores need this order of numbers
     if isinstance(network, str) and draws.device.type == "cuda":
@@ -65,6 +74,11 @@ def try_network(method: Any, rows: Rows, k: int, *, is_scaled: bool) -> None:
     if isinstance(network, str):
         return
     net: Any = build_network(network, rows.shape, k, Draws.of((0,), like=rows.shift))
+    if any(isinstance(part, torch.jit.ScriptModule) for part in net.modules()):
+        raise InputError(
+            "network is a module of torch.jit, whose copies cannot be trained. Pass the module "
+            "from which it was made."
+        )
     layers = [part for part in net.modules() if not [*part.children()]]
     if is_scaled and net.layout is None and isinstance(layers[0], EMBEDDINGS):
         raise InputError(
@@ -85,9 +99,10 @@ def try_network(method: Any, rows: Rows, k: int, *, is_scaled: bool) -> None:
             raise
         except Exception as error:
             shape = rows.shape if net.layout is None else net.layout.shape
+            keys = ", with the keys of X as arguments" if isinstance(shape, dict) else ""
             raise InputError(
-                f"network failed on {count} rows of the shape {shape}: {type(error).__name__}: "
-                f"{error}. Pass a module whose forward() takes such rows."
+                f"network failed on a few rows of the shape {shape}: {type(error).__name__}: "
+                f"{error}. Pass a module whose forward() takes such rows{keys}."
             ) from error
         learns = any(parameter.requires_grad for parameter in net.parameters())
         if logits.shape != (count, k) and learns:

@@ -42,6 +42,7 @@ from robustpll.estimator.fitting import (
     refuse_unscaled_views,
     row_weights,
     task_of,
+    warn_of_other_order,
     with_layout,
 )
 from robustpll.estimator.loaders import pairs_of, rows_of
@@ -158,6 +159,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         is_new, device = start is None or start.net is None, chosen_device(self.device)
         is_partial = start is not None and start.epoch is not None
+        warn_of_other_order(X, y)
         method, layout = with_layout(method, X, y)
         elsewhere = self.cluster is not None
         refuse_unshared(method, has_files=session is not None, has_cluster=elsewhere)
@@ -272,6 +274,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The covering rate is the share of rows whose predicted class is a candidate. It needs no
         true label, so that parameter searches work without any.
         """
+        if isinstance(X, StreamedRows) and y is None:
+            raise InputError("score: y is None, and X is not read for candidates. Pass *X.read().")
         X, y = pairs_of(X, y)
         predicted = self.predict_opinion(X).predicted()
         candidates = candidates_with(y, self.classes_)

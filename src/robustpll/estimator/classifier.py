@@ -91,6 +91,12 @@ class PLLClassifier(CandidateClassifier):
             return METHODS[self.method]()
         if isinstance(self.method, Method):
             return self.method
+        method: Any = self.method
+        kind = method if isinstance(method, type) else type(method)
+        if hasattr(kind, "fit"):  # a class of methods, or an estimator
+            call = f"{kind.__name__}()" if issubclass(kind, Method) else f"Wrapped({method!r})"
+            got = f"got {method!r}. Pass {call}"
+            raise InputError(f"method must be a Method, such as robustpll.methods.Proden(); {got}.")
         raise InputError(
             f"method must be a Method or one of {', '.join(METHODS)}; got {self.method!r}. "
             "`robustpll methods` lists them."

@@ -34,12 +34,23 @@ ClassWeight = Mapping[Any, float] | str | None
 def checked_callbacks(callbacks: Any) -> tuple[Any, ...]:
     """The callbacks as a tuple; raise InputError for anything else."""
     is_several = isinstance(callbacks, Sequence) and not isinstance(callbacks, str)
-    if not is_several or not all(hasattr(one, "on_epoch_end") for one in callbacks):
+    able = callbacks if is_several else [None]
+    if not all(hasattr(one, "on_epoch_end") and not isinstance(one, type) for one in able):
         raise InputError(
             "callbacks must be a list of objects with a method on_epoch_end(state), such as "
             f"[CSVLogger('log.csv')]; got {callbacks!r}."
         )
     return tuple(callbacks)
+
+
+def warn_of_other_order(X: Any, y: Any) -> None:
+    """Warn if y has the index of X in another order, because rows are paired by position."""
+    indices = [table.index for table in (X, getattr(y, "answers", y)) if hasattr(table, "iloc")]
+    is_other = len({*map(len, indices)}) == 1 and not indices[0].equals(indices[-1])
+    if is_other and indices[0].isin(indices[-1]).all():
+        fault = "y has the index of X in another order, but rows are paired by position"
+        remedy = "Sort y by the index of X, or pass it without an index if its order is right."
+        warnings.warn(f"{fault}. {remedy}", UserWarning, stacklevel=4)  # where a user calls `fit`
 
 
 def former_networks(model: Any, method: Method, what: str) -> Networks | None:

@@ -196,7 +196,7 @@ def load(
     >>> bool((again.predict_proba(np.eye(4)) == model.predict_proba(np.eye(4))).all())
     True
     """
-    where, path = chosen_device(device), Path(path)
+    where, path, is_whole = chosen_device(device), Path(path), False
     if not path.is_file():  # a pipe would be waited for
         raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
     try:
@@ -207,6 +207,7 @@ def load(
                 method = _method(about["method"], network)
                 classifier: PLLClassifier | RobustPLLClassifier
                 classifier = _classifier(about, tensors, method, device)
+                is_whole = True
                 _read_learned(classifier, method, about, tensors, where, network=network)
                 return classifier
     except Exception as error:
@@ -217,11 +218,11 @@ def load(
                 f"{path} is not loaded: {where} has not enough memory, or does not answer "
                 f'({reason}). Free its memory, or pass device="cpu".'
             ) from error
-        remedy = REMEDY if network is None else "Pass the network that it was trained with."
-        raise ModelFileError(
-            f"{path} is not a model file, is damaged, or was written by another version "
-            f"({reason}). {remedy}"
-        ) from error
+        fault, remedy = "is not a model file, is damaged, or was written by another version", REMEDY
+        if network is not None and is_whole:
+            fault = "does not fit the network that was passed"
+            remedy = "Pass the network that it was trained with."
+        raise ModelFileError(f"{path} {fault} ({reason}). {remedy}") from error
     raise InputError(
         f"{path}: this model has network={fields.get('network')!r}. Call load(path, network=...) "
         "with your network if the model was trained with one, as code is never read from a file; "
@@ -446,7 +447,8 @@ def _read_abstention(model: Any, about: Any, tensors: Tensors, device: torch.dev
 def _fitting(layout: Layout, tensors: Tensors, **sizes: int) -> Tensors:
     """The tensors in the types of the layout, if their shapes are; `sizes` are those known."""
     if layout.keys() != tensors.keys():
-        raise ValueError(f"it has not exactly these tensors: {', '.join(layout)}")
+        other = some_of(sorted(layout.keys() ^ tensors.keys()))
+        raise ValueError(f"these tensors are in the file or expected, but not both: {other}")
     fitting = {}
     for name, (dtype, words) in layout.items():
         tensor = tensors[name]

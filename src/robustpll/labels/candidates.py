@@ -14,8 +14,10 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels import parsing
 from robustpll.labels.votes import Votes, normalized
 
-# These stratify rows, or choose a splitter: the likeliest class of each row suits them.
+# These stratify rows, choose a splitter, or count classes (the last one, of a halving search): the
+# likeliest class of each row suits them.
 STRATIFIED = {"check_cv", "StratifiedKFold", "StratifiedGroupKFold", "StratifiedShuffleSplit"}
+STRATIFIED |= {"RepeatedStratifiedKFold", "_check_input_parameters"}
 WRAPPED = "To combine classifiers of scikit-learn, use PLLClassifier(Wrapped({name}(...)))."
 REMEDIES = {
     "CalibratedClassifierCV": "Use model.recalibrate(X, y) with rows that were not trained on; "
@@ -26,6 +28,12 @@ REMEDIES = {
     "VotingClassifier": f"Use members=10, or average predict_proba of your models. {WRAPPED}",
     "AdaBoostClassifier": WRAPPED,
     "OneVsRestClassifier": "Use the classifier itself: it knows all classes.",
+    "MultiOutputClassifier": "Use the classifier itself: it knows all classes.",
+    "SelfTrainingClassifier": "Use the classifier itself: rows without a label have all classes as "
+    "candidates. Candidates.of(y, unanswered='all classes') makes them.",
+    "BaseThresholdClassifier": "Compare predict_proba with a threshold of your own.",
+    "_BaseFilter": "Use SequentialFeatureSelector, which takes candidates.",
+    "RFE": "Use SequentialFeatureSelector, which takes candidates.",
 }
 UNSCORED = "With candidates, pass no `scoring`, or robustpll.evaluate.reports.SCORERS."
 
@@ -219,8 +227,8 @@ def wants_labels(stratified: set[str]) -> bool:
         if names & stratified:
             return True
         for name in names & REMEDIES.keys():
-            remedy = REMEDIES[name].format(name=name)
-            raise InputError(f"{name} needs one label per row, but y holds several. {remedy}")
+            kind, remedy = type(owner).__name__, REMEDIES[name].format(name=name)
+            raise InputError(f"{kind} needs one label per row, but y holds several. {remedy}")
         if frame.f_globals["__name__"].startswith("sklearn.metrics."):
             raise InputError(f"Metrics of scikit-learn need true labels. {UNSCORED}")
         frame = frame.f_back

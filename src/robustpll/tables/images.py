@@ -57,6 +57,8 @@ def read_images(
     ...     read_images(["a.png"], folder=folder).shape, read_images([f"{folder}/a.png"], 8).shape
     ((1, 3, 20, 40), (1, 3, 8, 8))
     """
+    if isinstance(paths, str | Path):
+        raise InputError(f"paths must be a list of paths; got {paths!r}. Pass [{str(paths)!r}].")
     names = [str(path) for path in paths]
     files = [Path(folder, name) for name in names]
     pictures, faults = decoded([f if f.is_file() else MISSING for f in files], size_of(size))
