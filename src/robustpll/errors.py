@@ -37,6 +37,15 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     return ", ".join(short) + (", ..." if len(texts) > most else "")
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number of things in words.
+
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "row is bad", "rows are bad")
+    ('1 row', '1,200 rows', '2 rows are bad')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def count_of_variable(name: str) -> int | None:
     """Read a count from an environment variable; None if it is unset or empty."""
     value = os.environ.get(name, "").strip()
