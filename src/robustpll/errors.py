@@ -2,14 +2,11 @@
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from itertools import islice
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
-
-SINGULAR = {"look": "looks", "do": "does", "have": "has", "are": "is"}
 
 
 class RobustPLLError(Exception):
@@ -40,16 +37,13 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     return ", ".join(short) + (", ..." if len(texts) > most else "")
 
 
-def counted(number: float, words: str) -> str:
-    """Return a number with its words, which are those of several things.
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number of things in words.
 
-    >>> counted(1, "rows that look odd"), counted(2000, "rows")
-    ('1 row that looks odd', '2,000 rows')
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "row is bad", "rows are bad")
+    ('1 row', '1,200 rows', '2 rows are bad')
     """
-    if number == 1:
-        words = re.sub(r"s\b", "", words, count=1)
-        words = re.sub(r"\b(look|do|have|are)\b", lambda verb: SINGULAR[verb[0]], words)
-    return f"{number:,} {words}"
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def count_of_variable(name: str) -> int | None:

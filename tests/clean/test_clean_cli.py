@@ -109,10 +109,23 @@ def test_one_annotator_agrees_with_nobody(pets: Path, run: Run) -> None:
     assert "annotators.csv: 1 annotator\n" in result.stdout
 
 
+def test_someone_without_answers_has_no_reliability_and_does_not_count(
+    pets: Path, run: Run
+) -> None:
+    frame = pd.read_csv(pets)
+    frame.assign(**{"by new": None}).to_csv(pets, index=False)
+    result = run(pets)
+    succeeded(result)
+    assert "3 annotators, right in " in result.stdout
+    table = pd.read_csv(pets.parent / "out" / "annotators.csv").set_index("annotator")
+    assert table.loc["new", "answers"] == 0
+    assert table["reliability"].isna().tolist() == (table["answers"] == 0).tolist()
+
+
 def test_the_summary_says_how_many_questions_a_laxer_promise_saves(pets: Path, run: Run) -> None:
     strict, lax = run(pets, "--wrong", "1e-6"), run(pets, "--wrong", "0.05", out="lax")
     succeeded(strict)
-    left = re.search(r"--wrong 0.05 would leave about (\d+) of these (\d+) rows", strict.stdout)
+    left = re.search(r"--wrong 0.05 would leave (\d+) of (\d+) rows", strict.stdout)
     assert left is not None
     asked = [pd.read_csv(pets.parent / out / "rows_for_review.csv") for out in ("lax", "out")]
     assert [int(count) for count in left.groups()] == [len(frame) for frame in asked]

@@ -184,9 +184,9 @@ def test_rows_are_found_by_their_content_and_changed_ones_by_their_id(tmp_path: 
     assert [decision.name for decision in decisions.again[4]] == ["cow"]
     assert decisions.unmatched == 2
     assert [*decisions.messages()] == [
-        "1 row that changed after a decision: decide again",
-        "1 row with a decision for a class that the table no longer has: decide again",
-        "2 decisions match no row of the table, and are not applied",
+        "rows to decide again, because they changed after the decision: 1",
+        "rows to decide again, because the table no longer has their class: 1",
+        "decisions not applied, because they match no row: 2",
     ]
     both = new(tmp_path / "d.csv", {"content": "before", "id": "id 6"}, {"content": "content 6"})
     assert (read(both).settled, read(both).again) == ({4: 0}, {})  # the changed row was decided
@@ -210,7 +210,7 @@ def test_people_who_agree_settle_a_row_and_others_are_asked_again(tmp_path: Path
     assert {d.reviewer: d.name for d in decisions.again[0]} == {"ada": "ant", "bob": "bee"}
     several, conflicts = decisions.messages()
     assert several == "decided by several people: 4 rows, 75.0% alike, Cohen's kappa 0.64"
-    assert conflicts.startswith("1 row that several people decided differently")
+    assert conflicts.endswith("because several people decided differently: 1")
     settling = {"content": "content 2", "reviewer": "bob", "decision": "bee", "round": 2}
     decisions = read(new(tmp_path / "d.csv", *lines, settling | {"when": LATER}))
     assert (decisions.settled[0], decisions.again) == (1, {})

@@ -604,7 +604,7 @@ def test_all_labels_of_a_filtered_list_are_accepted_and_undone_after_reloading(
     press(page, "2")  # row 8, one of the accepted ones, is decided by hand and stays so
     undo = page.get_by_role("button", name="Undo accepting 17")
     undo.click()
-    assert page.get_by_role("status").last.inner_text().startswith("16 rows are open again")
+    assert page.get_by_role("status").last.inner_text().startswith("16 rows open again")
     assert not undo.is_visible()
     assert decided_in(page, tmp_path) == {0: 2, 6: 1}
     reload(page)

@@ -438,7 +438,7 @@ def test_true_labels_are_compared_and_unknown_classes_told_apart() -> None:
     rows = rows_of()
     right = (rows["label"] == table["gold"])[12:]
     accepted = (rows["decision"] == "accept")[12:]
-    assert "10 rows have a true class that the model does not know" in result.stdout
+    assert "rows with a true class that the model does not know: 10" in result.stdout
     assert f"right by the true labels: {right.mean():.1%} of 28 rows, " in result.stdout
     assert f"{right[accepted].mean():.1%} of {accepted.sum()} accepted" in result.stdout
 
@@ -480,7 +480,7 @@ def test_without_a_promise_or_calibration_all_rows_are_for_review() -> None:
     assert {*rows_of("uncalibrated.csv")["prediction_set"]} == {""}
     Path("model.pll").write_bytes(calibrated)
     result = predict("--error", "0.01")
-    assert "50 rows predicted; 50 no promise can be made (100.0%)" in result.stdout
+    assert "50 rows predicted; no promise can be made: 50 (100.0%)" in result.stdout
     assert "from 60 labelled rows: it takes 299" in result.stderr
     assert result.stderr.count("\n") == 1
     for name in ("out.csv", "uncalibrated.csv"):
@@ -547,7 +547,7 @@ def test_words_that_training_did_not_see_are_counted_over_all_pieces(
     write(table, name)
     result = predict("--skip-bad-rows", name=name)
     (message,) = (line for line in result.stderr.splitlines() if "did not see" in line)
-    words = "words that training did not see ('Oslo', 'Lima') in 4 rows of column 'town'"
+    words = "did not see ('Oslo', 'Lima') become gaps, in 4 rows of column 'town'"
     assert words in message
     write(table.assign(town=table["town"].where(table["town"].isin(["Rome", "Bonn"]))), name)
     assert "did not see" not in predict("--skip-bad-rows", name=name, out="gaps.csv").stderr

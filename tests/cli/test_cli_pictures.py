@@ -76,6 +76,7 @@ def test_compare_and_decisions_take_pictures(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     result = run("clean", str(photos), *FORM, "--method", "pl_knn", "--out", "out")
     assert result.exit_code == 0, result.output
+    assert '"columns":["weather","gold"]' in Path("out/review.html").read_text(encoding="utf-8")
     (key,) = re.findall(r'"table": ?"(\w+)"', Path("out/review.html").read_text(encoding="utf-8"))
     line = f"2,exclude,2026-11-15T10:00:00.000Z,{key},exclude"
     Path("d.csv").write_text(f"row,decision,when,table,kind\n{line}\n")
@@ -105,7 +106,7 @@ def test_bad_pictures_stop_a_command_or_are_left_out(tmp_path: Path) -> None:
     assert ": 60 rows, pictures of 3 x 64 x 64" in result.stdout
     result = run("predict", "m.pll", str(photos), "--out", "p.csv")
     assert result.exit_code == 1
-    assert "4 rows do not parse and are for review" in result.stderr
+    assert "4 rows do not parse: for review" in result.stderr
     assert labels_of("p.csv")[-5:] == ["cow", "", "", "", ""]
     with Path("p.csv").open(encoding="utf-8-sig") as file:
         reasons = [row["reason"] for row in csv.DictReader(file)][-4:]

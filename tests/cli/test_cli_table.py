@@ -66,13 +66,13 @@ def test_bad_rows_fail_and_the_first_are_shown_but_no_file_is_written() -> None:
     result = run(BAD + "4\n" * 9, *FORM, name="my.table.csv", code=1)
     messages = result.stderr.splitlines()
     assert messages[0] == "my.table.csv: 10 rows do not parse:"
-    assert messages[1:6] == [f"  line {line}: has 1 cells instead of 2" for line in (3, 5, 6, 7, 8)]
+    assert messages[1:6] == [f"  line {line}: has 1 cell instead of 2" for line in (3, 5, 6, 7, 8)]
     assert messages[6] == "  and 5 more; pass --errors FILE to list all of them"
     assert messages[7:] == ["Correct these rows, or pass --skip-bad-rows to leave them out."]
     result = run(BAD + "4\n" * 9, *FORM, "--skip-bad-rows", name="my.table.csv")
-    assert result.stderr.startswith("my.table.csv: 10 rows do not parse and are left out:\n")
+    assert result.stderr.startswith("my.table.csv: 10 rows do not parse (left out):\n")
     assert [path.name for path in Path().iterdir()] == ["my.table.csv"]
-    assert "2 rows, 1 features" in result.stdout
+    assert "2 rows, 1 feature\n" in result.stdout
 
 
 def test_bad_rows_are_listed_in_a_file_and_may_be_left_out() -> None:
@@ -80,7 +80,7 @@ def test_bad_rows_are_listed_in_a_file_and_may_be_left_out() -> None:
     for more, code in (((), 1), ((), 1), (("--skip-bad-rows",), 0)):  # it replaces its own list
         assert "faults.csv lists them.\n" in run(BAD, *options, *more, code=code).stderr
         text = Path("faults.csv").read_text(encoding="utf-8")
-        assert text == f"{header}3,,2,has 1 cells instead of 2\n"
+        assert text == f"{header}3,,2,has 1 cell instead of 2\n"
     run(BAD.replace("2\n", ""), *options)
     assert Path("faults.csv").read_text(encoding="utf-8") == header
     text = "x,=1+1,c\n" + "1,1,a\n2,2,b\n" * 100 + "3,=CMD|'/C calc',a\n-7,3,\n"
@@ -161,7 +161,7 @@ def test_names_harm_no_terminal_and_long_lists_are_cut_with_a_count() -> None:
     names = [f"{letter}mouse" for letter in "abcdefghijklmnopq"]
     rows = "".join(f"{row}.5,{name}\n{row}.7,{name.upper()}\n" for row, name in enumerate(names))
     result = run(f"x,c\n{rows}", *FORM)
-    assert result.stderr.count("(1 rows)") == 20  # of ten groups
+    assert result.stderr.count("(1 row)") == 20  # of ten groups
 
 
 PLAIN = "".join(f"{row}.5,{'Katze' if row % 2 else 'Hund'}\n" for row in range(60))
@@ -183,7 +183,7 @@ def test_slips_in_class_names_are_told_by_every_command_that_reads_them(
     result = CliRunner().invoke(app, [command, "table.csv", *FORM, *more])
     assert result.exit_code == 0, result.output
     assert result.stderr.splitlines() == [
-        "table.csv: 'Katze' (30 rows), 'KATZE' (1 rows), 'katze' (1 rows), 'Katz' (1 rows) may "
+        "table.csv: 'Katze' (30 rows), 'KATZE' (1 row), 'katze' (1 row), 'Katz' (1 row) may "
         "mean the same class. 'Katze' is proposed.",
         "table.csv: --fold-case merges case, extra blanks; `table --propose map.csv` and "
         "--rename merge all.",
@@ -225,3 +225,40 @@ def test_advice_is_typed_alike_in_every_shell(separator: str) -> None:
     message = f"Pass delimiter={separator!r}, or check `missing`."
     assert as_options(message) == f'Pass --delimiter "{separator}", or check --missing.'
     assert as_options("rename='x': no file") == "--rename 'x': no file"
+
+
+def test_the_list_of_bad_rows_names_options() -> None:
+    run("x,by a,by b\n1,a,a\n2,,\n3,b,b\n", "--votes", "by ", "--errors", "faults.csv", code=1)
+    with Path("faults.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert 'pass --unanswered "all classes"' in row["reason"]
+
+
+def test_words_that_occur_nowhere_are_told() -> None:
+    absent = "no cell that is read holds"
+    form = ("--votes", "by ", "--ignore", "gold", "--missing", "?", "--missing", "-9")
+    result = run(VOTES.replace("wolf", "?"), *form, "--unsure", "Dog")
+    assert f"--missing: {absent} '-9'." in result.stderr
+    assert f"--unsure: {absent} 'Dog'. Check the spelling." in result.stderr
+    assert absent not in run(VOTES.replace("30", "-9"), *form[:4], *form[6:]).stderr
+    assert absent not in run(VOTES, "--votes", "by ", "--unsure", "dog", *form[2:4]).stderr
+    sets = run("x,c\n1,a|?\n2,a|b\n3,b\n", *FORM, "--missing", "?", code=1)
+    assert absent not in sets.stderr  # a row that does not parse holds it
+
+
+def test_advice_for_python_becomes_options_or_is_left_out() -> None:
+    one = run("x,c\n1,a/b\n2,a/b\n", *FORM, code=1).stderr
+    assert "y names 1 class (a/b)" in one
+    assert '--separator "/" splits' in one
+    advice = 'Consider PLLClassifier(Wrapped("{}", labels="majority")).'
+    forest, regression = map(advice.format, ("random_forest", "logistic_regression"))
+    told = as_options(f"Forest is better than Auto here. {forest}\nnote")
+    assert told == "Forest is better than Auto here. --method wrapped fits a forest, too.\nnote"
+    for learner, advice in (("Wrapped", forest), ("Auto", regression)):
+        fact = f"It is better than {learner} here."
+        assert as_options(f"{fact} {advice}") == fact
+    assert "save(" not in as_options("It has no ONNX graph. Use save(path) instead.")
+    many = "".join(f"{row},p/{row}.png,{'ab'[row % 2]}\n" for row in range(1, 40))
+    remedy = run(f"nr,file,c\n{many}", *FORM, code=1).stderr
+    assert "--id" in remedy
+    assert "--image-input if it has paths" in remedy

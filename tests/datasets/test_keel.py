@@ -68,7 +68,7 @@ def test_another_version_of_a_table_is_known_by_its_content(written: Any) -> Non
         (b"1," * keel.MOST_COLUMNS + b"a\n", "rows of equal length"),
         (b"1,a\n2,\xff\n", "cannot be read"),
         (b"1,a\n2,?\n", "no class"),
-        (b"1,a\n2,a\n", "1 classes in its last column, but Wine has 2"),
+        (b"1,a\n2,a\n", "1 class in its last column, but Wine has 2"),
         (b"1,a\n2,b\n3,c\n", "3 classes in its last column, but Wine has 2"),
         (b"1,a\nx,b\n3,a\n4,b\n", "numbers as text, but for 'x'"),
         (b"?,a\n?,b\n", "has no value in any row"),

@@ -164,14 +164,14 @@ ODD: dict[str, tuple[Parts, str]] = {
     "targets the wrong way round": (parts(**TURNED), "'partial_target' and 'target' k x n"),
     "one class too many": (parts(target=np.eye(6, 30)), r"\(5, 30\) and \(6, 30\)"),
     "no rows": ({key: value[:, :0] for key, value in parts().items()}, r"found \(30, 0\)"),
-    "NaN": (with_cells("data", (4, 1), np.nan), r"NaN, infinity.* in 1 rows \(4\)"),
-    "beyond float32": (with_cells("data", (6, 1), 1e39), r"NaN, infinity.* in 1 rows \(6\)"),
+    "NaN": (with_cells("data", (4, 1), np.nan), r"NaN, infinity.* in 1 row \(4\)"),
+    "beyond float32": (with_cells("data", (6, 1), 1e39), r"NaN, infinity.* in 1 row \(6\)"),
     "all constant": (parts(data=np.ones((30, 4))), "all features are constant"),
     "a probability": (with_cells("partial_target", (0, 1), 0.5), r"targets.*0 and 1.*\(1\)"),
-    "a label of two": (with_cells("target", (0, 3), 2.0), r"targets.*0 and 1 in 1 rows \(3\)"),
-    "NaN as label": (with_cells("target", (0, 3), np.nan), r"targets.*0 and 1 in 1 rows \(3\)"),
-    "no label": (with_cells("target", (1, 1), 0.0), r"one true label in 1 rows \(1\)"),
-    "two labels": (with_cells("target", (2, 1), 1.0), r"one true label in 1 rows \(1\)"),
+    "a label of two": (with_cells("target", (0, 3), 2.0), r"targets.*0 and 1 in 1 row \(3\)"),
+    "NaN as label": (with_cells("target", (0, 3), np.nan), r"targets.*0 and 1 in 1 row \(3\)"),
+    "no label": (with_cells("target", (1, 1), 0.0), r"one true label in 1 row \(1\)"),
+    "two labels": (with_cells("target", (2, 1), 1.0), r"one true label in 1 row \(1\)"),
     "no candidates": (with_cells("partial_target", np.s_[:, [2, 7]], 0), r"no candidate.*\(2, 7\)"),
     "text": (parts(target="lost"), "'target' must be a matrix of real numbers"),
     "complex numbers": (parts(data=1j * parts()["data"]), "must be a matrix of real numbers"),
@@ -394,7 +394,7 @@ def test_the_one_mat_file_is_put_at_its_place_and_what_is_odd_is_said(
 ) -> None:
     messages: list[str] = []
     path = bring(content, messages.append)
-    assert messages == [f"{tmp_path / 'given'}: 1 constant features were removed (2)."]
+    assert messages == [f"{tmp_path / 'given'}: 1 constant feature was removed (2)."]
     assert path == tmp_path / "data" / "realworld" / "lost.mat"
     assert path.read_bytes() == SOUND
     assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -264,7 +264,7 @@ def test_what_cannot_be_held_out_is_refused() -> None:
         with pytest.raises(InputError, match=f"true labels and at least 3 classes.* '{name}'"):
             hold_out(replace(data, **changes), name)
     candidates = Candidates.of([{"a"}, {"b"}, {"b"}, {"d"}], classes=["a", "b", "c", "d"])
-    with pytest.raises(InputError, match=r"no candidate class in 1 rows \(1\)"):
+    with pytest.raises(InputError, match=r"no candidate class in 1 row \(1\)"):
         hold_out(replace(data, candidates=candidates), "b")
 
 

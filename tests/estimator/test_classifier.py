@@ -285,17 +285,17 @@ REFUSED: dict[str, Any] = {
     "0 feature": X[:, :0],
     "0": np.zeros((90, 0, 4)),
     "1D array": X[:, 0],
-    r"NaN or infinity in 1 rows \(3\).* pass": np.where(X[3, 0] == X, np.nan, X),
+    r"NaN or infinity in 1 row \(3\).* pass": np.where(X[3, 0] == X, np.nan, X),
     "infinity": np.where(X[3, 0] == X, np.inf, X),
     "NaN": np.full((90, 4, 4), np.nan),
-    r"NaN or infinity in 1 rows \(3\)": sparse.csr_array(np.where(X[3, 0] == X, np.nan, X)),
+    r"NaN or infinity in 1 row \(3\)": sparse.csr_array(np.where(X[3, 0] == X, np.nan, X)),
     r"string to float: .*'word'\S*\. X must be an array": np.full((90, 2), "word"),
     "X must be": [np.ones((2, 2)), np.ones((3, 2))] * 45,
     "X has shape": np.ones((90, 1, 2, 2, 2)),
     "X has 80 rows, but y has 90: inconsistent numbers of samples": X[:80],
     "'void' has no value": TABLE.assign(void=np.nan),
     "0 columns": TABLE[[]],
-    "1 rows": TABLE[:1],
+    "1 row ": TABLE[:1],
 }
 
 

@@ -134,7 +134,7 @@ def test_rows_that_cannot_be_predicted_are_told_and_the_others_can(odd: float, f
     unusable = features.unusable_rows(later)
     assert unusable.tolist() == [False, True, False, False]
     assert len(features.rows(later[~unusable])) == 3
-    with pytest.raises(InputError, match=r"in 1 rows \(1\)"):
+    with pytest.raises(InputError, match=r"in 1 row \(1\)"):
         features.rows(later)
 
 
@@ -155,10 +155,10 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {  # training rows, later ones, the m
     "dates of a zone": (pd.DataFrame({"c": DATES.dt.tz_localize("UTC")}), None, NEEDS_DATES),
     "spans of time": (pd.DataFrame({"c": DATES - DATES[0]}), None, NEEDS_DATES),
     "later dates": (column(1, 2), pd.DataFrame({"c": DATES}), "Column 'c'"),
-    "infinity": (column(1, np.inf), None, r"Column 'c' is infinite in 1 rows \(1\)"),
-    "later infinity": (column(1, 2), column(3, -np.inf), r"'c' is infinite in 1 rows \(1\)"),
+    "infinity": (column(1, np.inf), None, r"Column 'c' is infinite in 1 row \(1\)"),
+    "later infinity": (column(1, 2), column(3, -np.inf), r"'c' is infinite in 1 row \(1\)"),
     "a new gap": (column(1, 2), column(1, NAN, 2, NAN), r"'c' has no value in 2 rows \(1, 3\)"),
-    "a new gap among integers": (column(1, 2), column(1, None, dtype="Int64"), r"1 rows \(1\)"),
+    "a new gap among integers": (column(1, 2), column(1, None, dtype="Int64"), r"1 row \(1\)"),
     "words for numbers": (column(1, 2), column("x", "y"), "held numbers in training.* Convert"),
     "only new words": (column("x", "y"), column("v", "w"), "'c' holds no word that training saw"),
     "another shape": (np.eye(3), np.zeros((1, 2)), r"shape \(2,\).* fitted with .* same form"),

@@ -278,7 +278,7 @@ def test_a_memory_map_with_a_gap_is_refused_with_its_row(
     monkeypatch.setattr(features, "BLOCK", 40)
     bad = ROWS.copy()
     bad[37, 2] = np.nan
-    with pytest.raises(InputError, match=r"NaN or infinity in 1 rows \(37\)"):
+    with pytest.raises(InputError, match=r"NaN or infinity in 1 row \(37\)"):
         model().fit(mapped(tmp_path / "x.npy", bad), SETS)
     far = ROWS.astype(np.float64)
     far[[12, 55], 0] = 1e30

@@ -97,7 +97,7 @@ def test_sparse_rows_with_odd_numbers_are_refused(wide: PLLClassifier, number: f
     X = counts().tolil()
     X[7, 3] = number
     for call in (lambda rows: quick().fit(rows, LABELS), wide.predict):
-        with pytest.raises(InputError, match=r"NaN or infinity in 1 rows \(7\)"):
+        with pytest.raises(InputError, match=r"NaN or infinity in 1 row \(7\)"):
             call(X.tocsr())
 
 

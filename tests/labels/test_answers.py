@@ -94,7 +94,7 @@ def test_someone_who_cannot_tell_has_answered() -> None:
     votes = Votes([["a", "?"], ["?", "?"], ["b", "a"]], unsure="?")
     assert votes.codes()[0].tolist() == [[0, -1], [-1, -1], [1, 0]]
     assert Candidates.of(votes).prior[1].tolist() == [0.5, 0.5]
-    with pytest.raises(InputError, match="no answer in 1 rows"):
+    with pytest.raises(InputError, match="no answer in 1 row"):
         Votes([["a", "b"], [None, None]], unsure="?").codes()
     numbers = Votes(np.array([[0, 9], [1, -1]]), missing=-1, unsure=9)
     assert numbers.codes()[0].tolist() == [[0, -1], [1, -1]]
@@ -117,7 +117,7 @@ def test_answers_that_are_never_certain_are_sets_without_annotators() -> None:
         (lambda: share({"a": 0.5, "b": 0.6}), "with the sum 1"),
         (lambda: share({"a": -0.5, "b": 1.5}), "from 0 to 1"),
         (lambda: share({"a": "much"}), "from 0 to 1"),
-        (lambda: share({"a", None}), r"missing class name in 1 rows \(0\)"),
+        (lambda: share({"a", None}), r"missing class name in 1 row \(0\)"),
         (lambda: share([["a"]]), "class name is a string"),
         (lambda: share({"a", 3}), "int, str"),
     ],
@@ -166,13 +166,13 @@ def test_confidences_of_a_long_table() -> None:
     votes = Votes.long([1, 2, 3], [*"uvu"], [*"aba"], [0.5, np.nan, 1.0])
     assert Candidates.of(votes).prior.tolist() == [[0.5, 0.5], [0, 1], [1, 0]]
     for confidences in ([0.5, 50, 1], [0, 1, 1]):
-        with pytest.raises(InputError, match=r"confidence .* in 1 rows .*percentages"):
+        with pytest.raises(InputError, match=r"confidence .* in 1 row .*percentages"):
             Votes.long([1, 2, 3], [*"uvu"], [*"aba"], confidences)
     with pytest.raises(InputError, match="'set' and confidences"):
         Votes.long([1], ["u"], ["a"], [0.5], duplicates="set")
     with pytest.raises(InputError, match="equal lengths"):
         Votes.long([1, 2], ["u"], ["a"])
-    with pytest.raises(InputError, match="no item or annotator in 1 rows"):
+    with pytest.raises(InputError, match="no item or annotator in 1 row"):
         Votes.long([1, None], ["u", "v"], ["a", "b"])
 
 
@@ -200,7 +200,7 @@ def test_a_number_may_mean_no_label() -> None:
     y = np.array([-1, 2, 7])
     assert Candidates.of(y).classes.tolist() == [-1, 2, 7]
     assert Candidates.of(y, missing=-1, unanswered="all classes").classes.tolist() == [2, 7]
-    with pytest.raises(InputError, match=r"no label in 1 rows \(0\).*unanswered='all classes'"):
+    with pytest.raises(InputError, match=r"no label in 1 row \(0\).*unanswered='all classes'"):
         Candidates.of(y, missing=-1)
     with pytest.raises(InputError, match="'error' or 'all classes'"):
         Candidates.of(y, unanswered="drop")  # type: ignore[arg-type]

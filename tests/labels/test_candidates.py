@@ -155,42 +155,42 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "3-d": (np.zeros((2, 2, 2)), r"0/1 matrix of shape \(n, k\).* shape \(2, 2, 2\)"),
     "1-d sparse": (sparse.coo_array(np.array([0, 1, 1])), r"shape \(3,\)"),
     "empty set": ([{"a"}, set(), {"b"}, []], r"no candidate class in 2 rows \(1, 3\).* drop"),
-    "empty row": (np.array([[0, 1], [0, 0]]), r"no candidate class in 1 rows \(1\)"),
-    "NaN in a matrix": (np.array([[0, 1], [NAN, 1]]), r"has nan in 1 rows \(1\).* Correct"),
+    "empty row": (np.array([[0, 1], [0, 0]]), r"no candidate class in 1 row \(1\)"),
+    "NaN in a matrix": (np.array([[0, 1], [NAN, 1]]), r"has nan in 1 row \(1\).* Correct"),
     "gap in a frame": (FRAME.astype("Int64").replace(0, GAP), r"has nan in 2 rows \(0, 1\)"),
     "no 0/1 matrix": (MATRIX + 1, r"has 2 in 3 rows \(0, 1, 2\).* Votes\(y\)"),
     "matrix of names": (np.array([["a", "b"], ["b", "b"]]), r"matrix of names.* Votes\(y\)"),
     "matrix of digits": (MATRIX.astype(str), r"matrix of names.* Votes\(y\)"),
     "0/1 lists": ([[0, 1], [1, 0]], r"lists of 0 and 1.* numpy\.asarray\(y\).* Votes\(y\)"),
-    "a name twice": ([["a"], ["b", "b"]], r"names a class twice in 1 rows \(1\).* Votes\(y\)"),
+    "a name twice": ([["a"], ["b", "b"]], r"names a class twice in 1 row \(1\).* Votes\(y\)"),
     "one label class": (["a", "a"], r"1 class \(a\): at least 2.* classes="),
     "two columns of one name": (FRAME[["cat", "cat"]], "distinct names.*'cat', 'cat'"),
     "sets and labels": ([{"a"}, "b", {"a"}, 3], r"none in 2 rows \(1, 3\).* \{label\}"),
-    "sets and gaps": (pd.Series([{"a"}, NAN]), r"none in 1 rows \(1\)"),
+    "sets and gaps": (pd.Series([{"a"}, NAN]), r"none in 1 row \(1\)"),
     "nested lists": ([["a"], [["b"], ["c"]]], r"y holds .*'b'.* but a class name is"),
-    "None in a set": ([{"a"}, {"b", None}], r"missing class name in 1 rows \(1\).* Leave"),
-    "empty name": ([{"cat"}, {"dog", ""}], r"missing class name in 1 rows \(1\)"),
+    "None in a set": ([{"a"}, {"b", None}], r"missing class name in 1 row \(1\).* Leave"),
+    "empty name": ([{"cat"}, {"dog", ""}], r"missing class name in 1 row \(1\)"),
     "names of two types": ([{"a"}, {1}], "int, str.* strings, or all integers.* Convert"),
     "labels of two types": (["a", 1], "int, str.* strings, or all integers.* Convert"),
     "fractions in sets": ([{1.5}, {2.0}], "float.* strings, or all integers.* Convert"),
     "label None": (["a", None, "b", None], r"no label in 2 rows \(1, 3\).* Drop"),
-    "label NaN": (np.array([1.0, NAN]), r"NaN.* 1 rows \(1\).* Drop"),
-    "label NA": (pd.Series([1, None, 2], dtype="Int64"), r"NaN.* 1 rows \(1\).* Drop"),
-    "label inf": (np.array([1.0, np.inf]), r"infinity in 1 rows \(1\)"),
+    "label NaN": (np.array([1.0, NAN]), r"NaN.* 1 row \(1\).* Drop"),
+    "label NA": (pd.Series([1, None, 2], dtype="Int64"), r"NaN.* 1 row \(1\).* Drop"),
+    "label inf": (np.array([1.0, np.inf]), r"infinity in 1 row \(1\)"),
     "ragged votes": (
         Votes([["a", "b"], ["a"]]),
-        r"too few answers in 1 rows \(1\).* one answer or None",
+        r"too few answers in 1 row \(1\).* one answer or None",
     ),
     "flat votes": (Votes(np.array(["a", "b"])), "shape .n, annotators.* label vector"),
     "votes of one class": (Votes([["a", "a"], ["a", None]]), "at least 2.* classes="),
     "unanswered": (
         Votes([["a", "b"], [None, ""]]),
-        r"no answer in 1 rows \(1\).* unanswered='all classes'",
+        r"no answer in 1 row \(1\).* unanswered='all classes'",
     ),
     "odd option": (Votes([["a", "b"]], unanswered="drop"), "'error' or 'all classes'"),  # type: ignore[arg-type]
     "text NaN": (np.array(["cat", NAN, "dog"]), "turned into text"),
     "text of sets": (["{'cat', 'dog'}", "{'cat'}"], "turned into text"),
-    "empty label": (["cat", "", "dog"], r"no label in 1 rows \(1\)"),
+    "empty label": (["cat", "", "dog"], r"no label in 1 row \(1\)"),
     "long label": (["x" * 10_001, "y"], r"begins with 'x{40}' has 10,001 characters"),
     "many long names": (
         [{"x" * 9000, *map(str, range(10_000))}, {"1"}],
@@ -210,7 +210,7 @@ def test_what_cannot_be_read_is_refused_by_row_and_with_a_remedy(y: Any, message
         Candidates.of(y)
 
 
-UNKNOWN = r"unknown classes \(z\) in 1 rows \(1\).* classes="
+UNKNOWN = r"unknown classes \(z\) in 1 row \(1\).* classes="
 ODD_CLASSES = [["a", "a"], ["a"], [["a", "b"]], "ab", {"a", "b"}, ["a", None], ["a", NAN], ["a", 1]]
 
 

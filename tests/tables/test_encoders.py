@@ -146,7 +146,7 @@ def test_other_graphs_and_columns_are_refused() -> None:
     Path("photos.csv").write_text("photo,e1\nphotos/1.png,3\n")
     assert "has a column 'e1' already" in embed(code=1).stderr
     Path("photos.csv").write_text("photo,x\nphotos/1.png\n")
-    assert "line 2 has 1 cells instead of 2" in embed(code=1).stderr
+    assert "line 2 has 1 cell instead of 2" in embed(code=1).stderr
     with pytest.raises(InputError, match=r"no file .*tokenizer.json"):
         Encoder.of("encoder.onnx", pictures=False)
 

@@ -372,10 +372,10 @@ def test_a_long_table_beside_the_features(write: Write) -> None:
     ("features", "long", "options", "message"),
     [
         (FEATURES, LONG.assign(id=[1, 2, 4, 5]), {}, r"2 items are not in the table \(4, 5\)"),
-        (FEATURES, LONG.assign(id=[1, 2, 3, None]), {}, "no item or annotator in 1 rows"),
+        (FEATURES, LONG.assign(id=[1, 2, 3, None]), {}, "no item or annotator in 1 row"),
         (FEATURES, LONG[:3], {}, "names no class"),
         (FEATURES.assign(id=1), LONG, {}, "that of another row, in 3 rows"),
-        (FEATURES.assign(id=[1, 2, None]), LONG, {}, "'id' has no name, .* in 1 rows"),
+        (FEATURES.assign(id=[1, 2, None]), LONG, {}, "'id' has no name, .* in 1 row"),
         (FEATURES, LONG, {"label": None}, "pass its column `label`"),
         (FEATURES, LONG, {"label": "wath"}, "no column 'wath'. There is 'what'"),
         (FEATURES, LONG.rename(columns={"id": "row"}), {}, "one name in both files: rename it"),
@@ -497,7 +497,7 @@ def test_a_long_table_and_new_names_on_the_command_line(
     form = ("t.csv", "--answers", "a.csv", "--item", "id", "--annotator", "who", "--label", "what",
             "--unsure", "hm")  # fmt: skip
     shown = invoke("table", *form, "--propose", "map.csv")
-    assert "'Katze' (19 rows), 'katze' (1 rows), 'Katz' (1 rows) may mean" in shown.stderr
+    assert "'Katze' (19 rows), 'katze' (1 row), 'Katz' (1 row) may mean" in shown.stderr
     proposed = Path("map.csv").read_text(encoding="utf-8-sig")
     assert proposed == "from,to\nkatze,Katze\nKatz,Katze\n?,\n"
     assert "5 classes" in shown.stdout

@@ -155,7 +155,9 @@ def test_a_gap_does_not_turn_integers_into_other_classes(
 @pytest.mark.parametrize("word", ["NA", "null", "?"])
 def test_a_word_for_nothing_is_no_class_in_a_set_either(write: Write, word: str) -> None:
     text = f'x,c\n1,a|{word}\n2,"[""a"", ""{word}""]"\n3,b\n4,<b>|x[bold]\n'
-    table = read_table(write(text), candidates="c", missing="?", on_bad_rows="skip")
+    table = read_table(
+        write(text), candidates="c", missing=word if word == "?" else (), on_bad_rows="skip"
+    )
     assert [(fault.line, fault.value) for fault in table.bad] == [(2, f"a|{word}")]
     assert f"names {word!r}, which means no value" in table.bad[0].reason
     assert Candidates.of(table.y).sets() == [{"a", word}, {"b"}, {"<b>", "x[bold]"}]

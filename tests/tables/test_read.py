@@ -88,7 +88,9 @@ def test_three_forms_of_the_same_candidates_agree(
     table = read_table(write(text), **options, unanswered="all classes")
     assert sets(table) == [{"a", "b"}, {"b"}, {"a"}, {"a", "b"}]
     assert list(table.features) == ["x"]
-    with pytest.raises(InputError, match=r"1 rows do not parse \(line 5.*unanswered='all classes'"):
+    with pytest.raises(
+        InputError, match=r"1 row does not parse \(line 5.*unanswered='all classes'"
+    ):
         read_table(write(text), **options)
 
 

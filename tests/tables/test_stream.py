@@ -601,7 +601,7 @@ def test_held_out_rows_of_a_stream_do_not_end_the_command_after_the_training(
     fit = shlex.split("fit t.parquet --candidates seen --stream --epochs 8")
     done = run(app, [*fit, "--truth", "truth", "--out", "m.pll"])
     assert done.exit_code == 0, done.output
-    assert "held-out rows name classes that no other row has (rare" in done.output
+    assert "held-out rows left out, with classes no other row has (rare" in done.output
     right = done.stdout.partition("right by the true labels: ")[2]  # 1 is the class "1"
     assert float(right.partition("%")[0]) > 40
     done = run(app, [*fit, "--truth", "true", "--out", "none.pll"])

@@ -16,7 +16,7 @@ from robustpll.bench.grid import Grid, grid_of, runs_here
 from robustpll.bench.store import Candidates, ResultStore, other_versions, writing
 from robustpll.bench.worker import Bundle, JobResult, bundles, perform
 from robustpll.engine.cluster import Executor, LocalExecutor, LostJob, handled_by
-from robustpll.errors import InputError
+from robustpll.errors import InputError, counted
 
 
 @dataclass
@@ -210,7 +210,7 @@ class Driver:
             else:
                 self.keep(bundle, result)
             if not self.console.is_terminal:
-                self.console.print(f"{bundle.title}: {self.outcome.left:,} runs are left")
+                self.console.print(f"{bundle.title}: {counted(self.outcome.left, 'run')} left")
         total, left = self.outcome.missing, self.outcome.left
         titles = "; ".join(bundle.title for bundle in list(self.running.values())[:2])
         self.progress.update(self.bar, completed=total - left, total=total, description=titles)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from robustpll._files import write_whole
 from robustpll.bench.grid import FORMAT, Condition, Grid, Run, key_of
 from robustpll.datasets.catalog import USUAL
-from robustpll.errors import InputError, RobustPLLError
+from robustpll.errors import InputError, RobustPLLError, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -324,7 +324,7 @@ def of_store(
         titles = {content or USUAL: counts[content] for content in sorted(counts)} or {USUAL: 0}
         version = (chosen or {}).get(name, next(iter(titles)) if len(titles) == 1 else None)
         if version not in titles:
-            listed = ", ".join(f"{title} ({count} runs)" for title, count in titles.items())
+            listed = ", ".join(f"{title} ({counted(n, 'run')})" for title, n in titles.items())
             raise InputError(
                 f"The store has runs on {len(titles)} versions of the file of {name}: {listed}. "
                 f"They are never mixed: choose one by --version {name}=VERSION, or in Python by "

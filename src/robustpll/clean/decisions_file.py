@@ -82,7 +82,7 @@ def row_ids(table: Table, column: str) -> list[str]:
     if "" in counts or repeated:
         value = repeated[0] if repeated else ""
         rows = some_of([row for row, text in zip(table.rows, ids, strict=True) if text == value])
-        several = f"{some_of(map(repr, repeated))} occur more than once"
+        several = f"several rows have {some_of(map(repr, repeated))}"
         fault = several if repeated else "some do not"
         raise InputError(
             f"`id`: each row must have its own value in column {column!r}, but {fault} "
@@ -131,7 +131,7 @@ class Decisions:
         """Yield how far several people agree, and what was not applied."""
         if self.shared:
             same = sum(len({one.verdict for one in row}) == 1 for row in self.shared)
-            text = f"decided by several people: {counted(len(self.shared), 'rows')}, "
+            text = f"decided by several people: {counted(len(self.shared), 'row')}, "
             reviewers = {one.reviewer for row in self.shared for one in row}
             text += f"{same / len(self.shared):.1%} alike"
             pairs = [[d.name for d in sorted(row, key=lambda d: d.reviewer)] for row in self.shared]
@@ -140,16 +140,16 @@ class Decisions:
                 text += f", Cohen's kappa {kappa:.2f}"
             yield text
         about = {
-            CONFLICT: "rows that several people decided differently",
-            CHANGED: "rows that changed after a decision",
-            GONE: "rows with a decision for a class that the table no longer has",
+            CONFLICT: "several people decided differently",
+            CHANGED: "they changed after the decision",
+            GONE: "the table no longer has their class",
         }
         counts = Counter(self.why.values())
         for why, text in about.items():
             if counts[why]:
-                yield f"{counted(counts[why], text)}: decide again"
+                yield f"rows to decide again, because {text}: {counts[why]:,}"
         if self.unmatched:
-            yield f"{self.unmatched:,} decisions match no row of the table, and are not applied"
+            yield f"decisions not applied, because they match no row: {self.unmatched:,}"
 
 
 def read_decisions(paths: Sequence[Path], keys: RowKeys, classes: NDArray[Any]) -> Decisions:

@@ -108,7 +108,7 @@ class Review {
     this.shown.sort(orders[byId("sort").value]);
     this.shown.forEach((row, place) => (row.place = place));
     const few = this.shown.length === this.rows.length ? "" : `${this.shown.length} of `;
-    byId("found").textContent = `${few}${this.rows.length} rows`;
+    byId("found").textContent = few + counted(this.rows.length, "row");
     byId("list").style.height = `${this.shown.length * HEIGHT}px`;
     this.drawList(true);
     this.tally();
@@ -287,7 +287,7 @@ class Review {
     row.options.forEach(([label, inside, belief, probability], at) => {
       const name = this.data.classes[label];
       const votes = row.answers.filter(([, answer]) => answer === label).length;
-      const note = inside ? (people ? counted(votes) : "") : people ? "no vote" : "not a candidate";
+      const note = inside ? (people ? counted(votes, "vote") : "") : people ? "no vote" : "not a candidate";
       const key = at < 9 ? make("kbd", {}, String(at + 1)) : make("span", {});
       const button = make(
         "button",
@@ -434,7 +434,7 @@ class Review {
     this.memory.batch = batch;
     this.undone = [...this.undone.filter((entry) => entry !== null), null];
     this.refresh();
-    this.say(`${rows.length} labels accepted`);
+    this.say(`${counted(rows.length, "label")} accepted`);
     this.go(this.nextOpen(0));
   }
 
@@ -446,7 +446,7 @@ class Review {
     this.memory.batch = [];
     this.undone = this.undone.filter((entry) => entry !== null);
     this.refresh();
-    this.say(`${same.length} rows are open again`);
+    this.say(`${counted(same.length, "row")} open again`);
     this.go(this.isShown(this.current) ? this.current : this.shown[0]);
   }
 
@@ -499,7 +499,7 @@ class Review {
     const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
     make("a", { href: address, download: "decisions.csv" }).click();
     setTimeout(() => URL.revokeObjectURL(address), 10000);
-    this.say(`${lines.length} decisions downloaded`);
+    this.say(`${counted(lines.length, "decision")} downloaded`);
   }
 
   listen() {
@@ -592,8 +592,8 @@ function table(heads, rows, most = 3) {
   return make("div", { class: "wide" }, whole);
 }
 
-function counted(votes) {
-  return votes === 1 ? "1 vote" : `${votes} votes`;
+function counted(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 // What the model says without the candidates; a narrow screen and a screen reader repeat the head.

@@ -136,7 +136,7 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=columns)
     if judged.crowd is not None:
         crowd = judged.crowd.crowd
-        frame["reliability"] = crowd.reliability
+        frame["reliability"] = np.where(frame["answers"] > 0, crowd.reliability, np.nan)
         if crowd.confusion is not None:
             shares = judged.probability.mean(0)  # of classes; rare ones are confused rarely
             wrong = (crowd.confusion * (1 - np.eye(crowd.k))).reshape(len(rows), -1)

@@ -18,7 +18,7 @@ from robustpll.clean.decisions_file import Decided, apply_decisions
 from robustpll.clean.judge import FAULTY, Judgement, judge
 from robustpll.clean.page import asked_again, load_pictures, review_page, shown_rows, texts_of
 from robustpll.clean.review import FINDINGS, annotators, review
-from robustpll.errors import InputError
+from robustpll.errors import InputError, counted
 from robustpll.labels.annotators import FEWEST_PAIRS
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
@@ -110,8 +110,8 @@ def _assumption(judged: Judgement, error: float, suspects: int) -> str:
         share = suspects / max(int((~judged.decided).sum()), 1)
         return (
             f"{text} This assumes that at most {FAULTY:.0%} of the sets miss the true class. In "
-            f"{suspects:,} rows ({share:.1%}) the model predicts a class that is not a candidate. "
-            "If these are many, more labels are wrong."
+            f"{counted(suspects, 'row')} ({share:.1%}) the model predicts a class that is not a "
+            "candidate. If these are many, more labels are wrong."
         )
     low, mean, high = crowd.missing
     if ((answers >= 0).sum(-1) >= 2).sum() < FEWEST_PAIRS:

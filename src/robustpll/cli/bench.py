@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from robustpll.cli.messages import errors_as_messages, say
 from robustpll.cli.tables import Device, Text, Texts
-from robustpll.errors import InputError
+from robustpll.errors import InputError, counted
 
 if TYPE_CHECKING:
     from robustpll.bench.grid import Grid
@@ -67,8 +67,8 @@ def run(
         limits: Any = {"device": device, "workers": workers, "until": until}
         outcome = run_grid(grid_of(grid).changed(**passed), store, executor=executor, **limits)
     say(
-        f"{outcome.done:,} runs done in {outcome.seconds:,.0f} s, {outcome.known:,} were known, "
-        f"{len(outcome.failed):,} failed, {outcome.left:,} are left."
+        f"{counted(outcome.done, 'run')} done in {outcome.seconds:,.0f} s, {outcome.known:,} known "
+        f"before, {len(outcome.failed):,} failed, {outcome.left:,} left."
     )
     say(f"For its tables: robustpll bench report {outcome.grid.name} --store {store} --out FOLDER")
     if outcome.failed:

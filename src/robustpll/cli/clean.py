@@ -11,7 +11,7 @@ import typer
 from typer import BadParameter, Option
 
 from robustpll.cli import tables as shared
-from robustpll.cli.messages import errors_as_messages
+from robustpll.cli.messages import as_options, errors_as_messages
 from robustpll.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def clean(
     with errors_as_messages("Files that were written are complete; the others did not change."):
         from robustpll.clean.run import PageColumns, clean_table
 
-        notes = [*([columns.item] if columns.item else ()), *columns.ignored()]
+        item = [columns.item] if columns.item else ()
+        notes = [*item, *columns.ignored(), *also_read.unused(table)]
         cleaned = clean_table(
             path,
             table,
@@ -91,7 +92,7 @@ def _compared(judged: "Judgement", table: "Table", title: str, seed: int) -> str
     _, rows = Features.fit_rows(table.X, "cpu", text=table.reading.text)
     ours = Predictions(title, np.asarray(judged.opinion.predicted()))
     others = baselines(rows, judged.candidates, seed)
-    return str(comparison_of(judged.candidates, ours, others, table.truth))
+    return as_options(str(comparison_of(judged.candidates, ours, others, table.truth)))
 
 
 def _about_annotators(judged: "Judgement") -> Iterator[str]:
@@ -100,7 +101,7 @@ def _about_annotators(judged: "Judgement") -> Iterator[str]:
 
     if judged.crowd is not None and judged.answers is not None:
         votes = votes_for(judged.answers, len(judged.candidates.classes))
-        right = judged.crowd.crowd.reliability
+        right = judged.crowd.crowd.reliability[(judged.answers >= 0).any(0)]
         if len(right) == 1:  # nobody to agree with
             yield f"1 annotator, right in {right[0]:.0%} of the answers (estimated)"
             return
@@ -129,7 +130,7 @@ def _summary(
     yield f"decided by a person: {by_person.sum():,}; resolved by the model: {resolved}"
     doubtful = is_open & below_threshold(cleaned.judged.confidence, LAX)
     if wrong < LAX and doubtful.sum() < len(review):
-        fewer = f"--wrong {LAX} would leave about {doubtful.sum():,} of these {len(review):,} rows"
+        fewer = f"--wrong {LAX} would leave {doubtful.sum():,} of {counted(len(review), 'row')}"
         yield f"{fewer} to a person: then up to {LAX:.0%} of the other labels may be wrong"
     yield from cleaned.decided.messages()
     yield cleaned.assumption
@@ -142,7 +143,7 @@ def _summary(
     yield f"  {cleaned.table}: the table with resolved labels"
     for name, frame in cleaned.findings.items():
         words = name.replace("_", " ").replace("that miss", "that may miss")
-        yield f"  {out / name}.csv: {counted(len(frame), words)}"
+        yield f"  {out / name}.csv: {words} ({len(frame):,})"
     if cleaned.not_shown:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.not_shown.items()))
         yield f"pictures that the page does not show: {reasons}"

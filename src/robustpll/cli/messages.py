@@ -23,6 +23,16 @@ ARGUMENTS = (
     "encoding|delimiter|decimal|images|answers|item|annotator|label|confidence|duplicates|question|"
     "unsure|rename|id|image_input|image_size|images_root|text|skip_bad_rows"
 )
+# what messages advise in Python, and what they advise in commands
+PYTHON = {
+    r"split it: y = .*split\((.*?)\).*": r"pass --separator \1.",
+    r"To name others, pass Candidates.*": "--separator '/' splits sets such as a/b.",
+    r"(than (?!Wrapped).*) Consider .*random_forest.*": r"\1 --method wrapped fits a forest, too.",
+    r" Consider PLLClassifier.*": "",
+    r"Use save\(path\) instead.*": "Use `robustpll predict` with the model file.",
+    r"`ignore` to leave it out": "--id if it names rows, in --ignore to leave it out",
+    "errors_to": "errors",
+}
 
 
 def say(message: str) -> None:
@@ -32,8 +42,8 @@ def say(message: str) -> None:
 
 def as_options(message: str) -> str:
     """Return a message about arguments, delimiter=';', in terms of options, --delimiter ";"."""
-    message = message.replace("errors_to", "errors")
-    message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)
+    for advice, for_commands in PYTHON.items():
+        message = re.sub(advice, for_commands, message)
     message = re.sub(rf"\b({ARGUMENTS})=(?=['\"])", r"`\1` ", message)
     message = re.sub(rf"`({ARGUMENTS})`", lambda name: f"--{name[1].replace('_', '-')}", message)
     # to be typed: only double quotes work in every shell, also on Windows

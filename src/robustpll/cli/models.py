@@ -165,7 +165,7 @@ def _stream_fit(
         known_to = None if test is None else _held_out_rows(test, columns.truth)
         seconds = shared.fit_and_save(model, out, partial(model.fit, train))
     title = f"{model.resolved_method().title}, {len(model.history_['loss'])} epochs,"
-    counts = f"{len(model.labels_):,} rows of {len(rows.names):,} features"
+    counts = f"{len(model.labels_):,} rows of {counted(len(rows.names), 'feature')}"
     typer.echo(f"{title} learned from {counts} in {seconds:,.1f} s. The model is {out}.")
     return model, *(((None, []), None) if known_to is None else known_to(model))
 
@@ -193,8 +193,8 @@ def _held_out_rows(rows: "ParquetRows", truth: str | None) -> Callable[[Any], tu
         X, y = joined(rows.names, pieces, np.unique([*known, *names]))
         is_known = ~y.matrix[:, ~np.isin(y.classes, known)].any(-1)
         if unknown := sorted(names.difference(known)):
-            fault = f"{(~is_known).sum():,} held-out rows name classes that no other row has"
-            say(f"{fault} ({some_of(unknown)}): they are left out.")
+            rows_out = counted((~is_known).sum(), "held-out row")
+            say(f"{rows_out} left out, with classes no other row has ({some_of(unknown)}).")
         y = Candidates.of(y[is_known], classes=model.classes_)
         return (X[is_known], y), None if true is None else true[is_known]
 
@@ -215,7 +215,7 @@ def _stream_predict(
     count = ParquetRows(path).write_predictions(model, out, error=error, keep=keep)
     if model.trial_ is None:
         say(f"No row is accepted: {NO_THRESHOLD}.")
-    typer.echo(f"{path}: {counted(count, 'rows')} predicted. The predictions are in {out}.")
+    typer.echo(f"{path}: {counted(count, 'row')} predicted. The predictions are in {out}.")
 
 
 def _add_decisions(out: Path, coverage: float, model: Any, rows: Any, truth: Any) -> None:
@@ -283,7 +283,7 @@ def _compared(
         predicted[test] = model.predict_opinion(_safe_indexing(X, test)).predicted()
     ours = Predictions(model.resolved_method().title, np.asarray(predicted), seconds)
     others = baselines(model.features_.rows(X), y, seed, splits)
-    return str(comparison_of(y, ours, others, truth))
+    return as_options(str(comparison_of(y, ours, others, truth)))
 
 
 @shared.with_options
@@ -316,7 +316,7 @@ def compare(
         options["cluster"] = training.cluster
         options |= {"verbose": sys.stderr.isatty(), "truth": truth, "text": table.reading.text}
         result = compare_rows(X, y, method=method, folds=folds, **options)
-    typer.echo(f"{path}: {len(y):,} rows, {shared.summary_of(y)}\n{result}")
+    typer.echo(f"{path}: {len(y):,} rows, {shared.summary_of(y)}\n{as_options(str(result))}")
 
 
 def split_rows(
@@ -349,7 +349,7 @@ def _evaluate(model: Any, X: Any, y: "Candidates", coverage: float, truth: Any) 
 
     if len(y):
         covered = f"in {model.score(X, y):.1%} of them the predicted class is a candidate"
-        yield f"held out: {len(y):,} rows, drawn at random; {covered}"
+        yield f"held out: {counted(len(y), 'row')}, drawn at random; {covered}"
         if truth is not None:
             yield shared.right_shares(model.predict(X) == truth, {"held-out rows": pd.notna(truth)})
     if len(y) < MIN_HELD_OUT:
@@ -414,12 +414,13 @@ def predict(
     for name, unseen in table.new_words.items():
         if unseen:
             words = f"words that training did not see ({some_of(map(repr, unseen))})"
-            where = f"in {counted(unseen.total(), 'rows')} of column {name!r}"
-            say(f"{path}: {words} {where} become gaps.")
+            count = f"{counted(unseen.total(), 'row')} of column {name!r}"
+            say(f"{path}: {words} become gaps, in {count}.")
     typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_)))
     typer.echo(f"The predictions are in {out}.")
     if bad := counts["rows"][counts["reason"] == BAD].sum():
-        say(counted(bad, "rows do not parse and are") + " for review (--skip-bad-rows accepts it).")
+        count = counted(int(bad), "row does", "rows do")
+        say(f"{count} not parse: for review (--skip-bad-rows accepts that).")
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
@@ -558,12 +559,12 @@ def _summary(counts: "pd.DataFrame", trial: Any) -> Iterator[str]:
 
     counts = counts[counts["reason"] != BAD]
     total, by_reason = counts["rows"].sum(), counts.groupby("reason")["rows"].sum()
-    shares = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in by_reason.items()]
-    yield f"{counted(total, 'rows')} predicted; {', '.join(shares)}"
+    shares = [f"{reason}: {n:,} ({n / total:.1%})" for reason, n in by_reason.items()]
+    yield f"{counted(int(total), 'row')} predicted; {', '.join(shares)}"
     if trial is None:
         yield f"no prediction sets, and all rows are for review: {NO_THRESHOLD}"
     if unknown := counts["rows"][counts["outcome"] == "unknown"].sum():
-        yield f"{counted(unknown, 'rows have')} a true class that the model does not know"
+        yield f"rows with a true class that the model does not know: {unknown:,}"
     known = counts["outcome"].isin(["right", "wrong"])
     if known.any():
         groups = {"rows": known, "accepted ones": known & (counts["reason"] == ACCEPTED)}

@@ -115,10 +115,12 @@ class ColumnOptions:
 
     def unused(self, table: "Table") -> list[str]:
         """Return the columns that would be features if pictures were not the only ones."""
-        prefix = self.votes or self.indicators
+        from robustpll.tables.exports import PREFIX
+
+        labels = tuple(filter(None, (self.votes, self.indicators, PREFIX)))
         named = {self.candidates, self.item, self.truth, self.image_input, *self.ignored()}
         names = table.reading.left_out if self.image_input else ()
-        return [n for n in names if n not in named and not (prefix and n.startswith(prefix))]
+        return [n for n in names if n not in named and not n.startswith(labels)]
 
 
 @dataclass(frozen=True)
@@ -221,18 +223,17 @@ def read(
     Too large a table is refused, and rows that do not parse end the command, unless they may be
     skipped; but not if the table is only to `show`.
     """
-    from robustpll.tables.read import read_table, read_with_cells
+    from robustpll.tables.read import read_with_cells
     from robustpll.tables.source import EXPORTS
 
     arguments = asdict(columns) | asdict(file) | {"ignore": columns.ignored()}
     arguments["errors_to"] = arguments.pop("errors")
     del arguments["skip_bad_rows"], arguments["id"]
     check_columns(path, file, id=columns.id)
-    reader = read_with_cells if cells else read_table
     with errors_as_messages(about=f"{path}: "):
         if not show:
             refuse_too_large(path)
-        table = reader(path, on_bad_rows="skip", **arguments)
+        table = read_with_cells(path, cells, as_options, on_bad_rows="skip", **arguments)
         if table.y is None and not show:
             raise InputError(f"{path} {UNLABELLED}")
         if not (show or table.features.shape[1] or columns.image_input):
@@ -267,8 +268,9 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
     bad, where = table.bad, "row" if path.suffix.lower() in (*PARQUET, *EXPORTS) else "line"
     if not bad:
         return
-    words = f"rows do not parse{' and are left out' if columns.skip_bad_rows else ''}"
-    yield f"{path}: {counted(len({row.line for row in bad}), words)}:"
+    left_out = " (left out)" if columns.skip_bad_rows else ""
+    count = counted(len({row.line for row in bad}), "row does", "rows do")
+    yield f"{path}: {count} not parse{left_out}:"
     yield from (f"  {where} {row.line}: {as_options(str(row))}" for row in bad[:BAD_ROWS_SHOWN])
     if columns.errors:
         yield f"{columns.errors} lists them."
@@ -286,11 +288,11 @@ def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator
         return
     variants = label_variants(table.y)
     for names in variants.groups[:MAX_GROUPS]:
-        similar = some_of(f"{name!r} ({rows:,} rows)" for name, rows in names.items())
+        similar = some_of(f"{name!r} ({counted(rows, 'row')})" for name, rows in names.items())
         yield f"{path}: {similar} may mean the same class. {next(iter(names))!r} is proposed."
     if variants.groups:
         more = max(0, len(variants.groups) - MAX_GROUPS)
-        yield f"{path}: {f'There are {more:,} more. ' if more else ''}{MERGE}"
+        yield f"{path}: {f'And {more:,} more. ' if more else ''}{MERGE}"
     prefix, option = columns.indicators or "", "--ignore" if columns.indicators else "--missing"
     for word in variants.placeholders:
         remedy = f'{option} "{prefix + word}"'
@@ -354,7 +356,7 @@ def summary_of(y: "Candidates") -> str:
 def input_of(table: "Table") -> str:
     """Return what a model of a table gets, in words."""
     if table.pictures is None:
-        return f"{table.features.shape[1]:,} features"
+        return counted(table.features.shape[1], "feature")
     return f"pictures of {' x '.join(map(str, table.pictures.shape[1:]))}"
 
 
@@ -385,12 +387,13 @@ def table(
     if propose is not None and table.y is not None:
         with errors_as_messages():
             _propose(table.y, propose, file.reading().csv_format)
-    typer.echo(f"{path}: {len(table):,} rows, {input_of(table)}")
+    typer.echo(f"{path}: {counted(len(table), 'row')}, {input_of(table)}")
     if table.y is not None:
         _show_labels(table)
     kinds = []
     for name, column in table.features.items():
-        words = "" if column.dtype.kind in "biuf" else f"category of {column.nunique():,} words"
+        words = f"category of {counted(column.nunique(), 'word')}"
+        words = "" if column.dtype.kind in "biuf" else words
         words = "text" if name in table.reading.text else words
         kinds.append((name, words or "number", f"{column.isna().sum():,}"))
     if kinds:
@@ -410,7 +413,8 @@ def _propose(y: Any, path: Path, form: dict[str, str]) -> None:
     mapping = label_variants(y).mapping
     names = pd.DataFrame({FROM: [*mapping], TO: [new or "" for new in mapping.values()]})
     write_whole(path, safe_csv(names, index=False, **form).encode("utf-8-sig"))
-    say(f"{path} proposes new names for {len(mapping):,} classes. Correct it, and pass --rename.")
+    count = counted(len(mapping), "class", "classes")
+    say(f"{path} proposes new names for {count}. Correct it, and pass --rename.")
 
 
 def _show_labels(table: "Table") -> None:
@@ -426,7 +430,7 @@ def _show_labels(table: "Table") -> None:
         codes = pd.Index(y.classes).get_indexer(table.truth[known])
         covered = (codes >= 0) & y.matrix[known, codes]
         share = f"among the candidates in {covered.mean():.1%} of them"
-        typer.echo(f"the truth is known for {len(known):,} rows, and is {share}")
+        typer.echo(f"the truth is known for {counted(len(known), 'row')}, and is {share}")
     counts = pd.Series(y.matrix.sum(0), y.classes).sort_values(ascending=False, kind="stable")
     rows = [(name, f"{count:,}", f"{count / len(y):.1%}") for name, count in counts.items()]
     show_list(("class", "candidate in rows", "share"), rows)
@@ -490,7 +494,6 @@ def embed(
             )
     for fault in bad:
         say(f"Left out: {as_options(fault)}")
-    typer.echo(
-        f"{out} has {rows:,} rows and {count:,} features of column {column!r}, e0 to e{count - 1}."
-    )
+    features = f"{counted(count, 'feature')} of column {column!r}, e0 to e{count - 1}"
+    typer.echo(f"{out} has {counted(rows, 'row')} and {features}.")
     typer.echo(f"To learn from them: robustpll fit {out} --ignore '{column}' ...")

@@ -10,7 +10,7 @@ from robustpll.datasets.bounded import damage_explained, read_content
 from robustpll.datasets.catalog import Entry, paths_of
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.mat import LARGEST
-from robustpll.errors import InputError
+from robustpll.errors import InputError, counted
 from robustpll.estimator.features import Features
 from robustpll.labels.parsing import refuse_rows
 
@@ -28,8 +28,8 @@ def load(entry: Entry) -> Dataset:
     classes, labels = np.unique(names.to_numpy(), return_inverse=True)
     if len(classes) != entry.classes:
         raise InputError(
-            f"{path} has {len(classes)} classes in its last column, but {entry.title} has "
-            f"{entry.classes}. Download it again."
+            f"{path} has {counted(len(classes), 'class', 'classes')} in its last column, but "
+            f"{entry.title} has {entry.classes}. Download it again."
         )
     table = cells.apply(_as_numbers)
     try:

@@ -19,7 +19,7 @@ from robustpll._files import refuse_replacing, write_whole
 from robustpll.datasets import bounded, catalog
 from robustpll.datasets.catalog import Entry
 from robustpll.datasets.dataset import Dataset
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import refuse_rows
 
@@ -95,9 +95,11 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
     labels = target.argmax(0)
     outside = np.flatnonzero(partial[labels, np.arange(len(labels))] == 0)
+    rows = counted(len(outside), "row")
+    removed = counted(len(constant), "constant feature was", "constant features were")
     notes = {
-        f"the true label is no candidate in {len(outside)} rows ({some_of(outside)})": outside,
-        f"{len(constant)} constant features were removed ({some_of(constant)})": constant,
+        f"the true label is no candidate in {rows} ({some_of(outside)})": outside,
+        f"{removed} removed ({some_of(constant)})": constant,
     }
     return Dataset.of(
         entry,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from robustpll.datasets.bounded import read_content, read_members
 from robustpll.datasets.catalog import Entry, paths_of
 from robustpll.datasets.dataset import Dataset, Split
-from robustpll.errors import InputError
+from robustpll.errors import InputError, counted
 
 SIDE = 28  # pixels of a letter
 LETTER = re.compile(r"(?s)(?:.*[/\\])?([A-J][/\\][^/\\]+\.png)")  # a path; \1: folder and name
@@ -83,12 +83,13 @@ def load_letters(entry: Entry) -> Dataset:
     letters = _read_letters(path)
     pixels = {place: picture for place, picture in letters.items() if picture}
     broken = [place for place, picture in letters.items() if not picture]
+    unread = counted(len(broken), "picture")
     return Dataset.of(
         entry,
         [_sum_of(letters)],
         features=np.frombuffer(bytearray().join(pixels.values()), np.uint8).reshape(-1, SIDE**2),
         labels=np.array([ord(place[0]) - ord("A") for place in pixels], np.int64),
-        notes=(f"{len(broken)} pictures could not be read: {', '.join(broken)}",) * bool(broken),
+        notes=(f"{unread} could not be read: {', '.join(broken)}",) * bool(broken),
         image_shape=(SIDE, SIDE),
         white=255,
     )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from robustpll.errors import InputError, is_count, is_number, some_of
+from robustpll.labels.parsing import refuse_rows
 
 ParameterGroups = Callable[[nn.Module], Iterable[Mapping[str, Any]]] | None
 OPTIONS = ("lr", "weight_decay")  # of a parameter group
@@ -149,8 +150,7 @@ def _refuse_values(label: str, flat: NDArray[Any]) -> None:
         bad, most = (flat <= -TOO_LARGE) | (flat >= TOO_LARGE), "integers of 2**24 or more"
         remedy = "Renumber ids from 0; pass measured numbers as floats."
     if bad.any():
-        rows = np.flatnonzero(bad.any(-1))
-        raise InputError(f"{label} has {most} in {len(rows)} rows ({some_of(rows)}). {remedy}")
+        refuse_rows(bad.any(-1), f"{label} has {most}", remedy)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 from robustpll.engine.data import Rows
 from robustpll.engine.device import room
 from robustpll.engine.modules import FARTHEST, Layout
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 from robustpll.estimator.reduction import MOST_COMPONENTS, Reduction
 from robustpll.labels.parsing import is_frame
 
@@ -156,8 +156,8 @@ class Features:
                 far += (is_far.nonzero()[:, 0] + rows.start).tolist()
         if far:
             raise InputError(
-                f"X is too far from the training rows to compute with in {len(far)} rows "
-                f"({some_of(far)}). Correct or drop these rows."
+                "X is too far from the training rows to compute with in "
+                f"{counted(len(far), 'row')} ({some_of(far)}). Correct or drop these rows."
             )
         scaled = _placed(scaled, device)
         positions = torch.arange(len(scaled), device=scaled.device)[None]
@@ -265,10 +265,11 @@ class Features:
         numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
         gaps, infinite = np.flatnonzero(missing), np.flatnonzero(np.isinf(numbers))
         if refuse and len(gaps) and name not in self.fill:
-            problem = f"has no value in {len(gaps)} rows ({some_of(gaps)}), unlike in training"
+            rows = f"{counted(len(gaps), 'row')} ({some_of(gaps)})"
+            problem = f"has no value in {rows}, unlike in training"
             raise _bad_column(column.name, problem, "Fill these cells, or train with such gaps.")
         if refuse and len(infinite):
-            problem = f"is infinite in {len(infinite)} rows ({some_of(infinite)})"
+            problem = f"is infinite in {counted(len(infinite), 'row')} ({some_of(infinite)})"
             raise _bad_column(column.name, problem, "Drop these rows, or cap their values.")
         if name not in self.fill:
             return numbers
@@ -487,8 +488,8 @@ def finite(X: Any) -> Any:
         rows = np.concatenate([*bad, []]).astype(int)
     if len(rows):
         raise InputError(
-            f"Input X contains NaN or infinity in {len(rows)} rows ({some_of(rows)}). Fill or drop "
-            "them, or pass a DataFrame: there gaps (NaN) are filled with the median."
+            f"Input X contains NaN or infinity in {counted(len(rows), 'row')} ({some_of(rows)}). "
+            "Fill or drop them, or pass a DataFrame: there gaps (NaN) are filled with the median."
         )
     return X
 
@@ -497,8 +498,8 @@ def refuse_odd_table(X: Any, least: int = 1) -> None:
     """Raise unless a DataFrame has `least` rows, a column, and distinct column names."""
     if len(X) < least or X.shape[1] == 0:
         raise InputError(
-            f"X has {len(X)} rows (n_samples={len(X)}) and {X.shape[1]} columns; at least {least} "
-            "rows and 1 column are needed."
+            f"X has {counted(len(X), 'row')} (n_samples={len(X)}) and "
+            f"{counted(X.shape[1], 'column')}; at least {least} and 1 are needed."
         )
     if not X.columns.is_unique:
         names = some_of(map(repr, X.columns[X.columns.duplicated()]))

@@ -19,7 +19,7 @@ from robustpll.engine.distributed import current_process
 from robustpll.engine.history import progress_bars, reporting
 from robustpll.engine.modules import FARTHEST
 from robustpll.engine.stream import WINDOW_NUMBERS, Scratch, WindowTask
-from robustpll.errors import InputError, is_count
+from robustpll.errors import InputError, counted, is_count
 from robustpll.estimator.abstention import Reference
 from robustpll.estimator.features import Features, ScaledRows, min_max
 from robustpll.estimator.fitting import check_training, checked_callbacks
@@ -138,7 +138,7 @@ def _scan(X: Any, scale: str | None) -> tuple[Features, NDArray[Any], int]:
         high = np.maximum(high, [column.max() for column in piece.columns])
         n, names = n + len(piece.columns[0]), names | piece.classes
     if n < 2:
-        raise InputError(f"X has {n} rows to learn from; at least 2 are needed.")
+        raise InputError(f"X has {counted(n, 'row')} to learn from; at least 2 are needed.")
     shift, width = (np.zeros(d), np.ones(d)) if scale is None else min_max(low, high)
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite width is refused
         farthest = np.maximum(abs(low - shift), abs(high - shift)) / width

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 
 from robustpll._display import ROWS, Displayed
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 from robustpll.labels import parsing
 from robustpll.labels.votes import Votes, normalized
 
@@ -138,7 +138,7 @@ class Candidates(Displayed):
         if names is None:
             names = np.arange(matrix.shape[1]) if classes is None else classes
         if matrix.shape[1] != len(names):
-            size = f"y has {matrix.shape[1]} columns, but there are {len(names)} classes"
+            size = f"y has {counted(matrix.shape[1], 'column')} for {len(names)} classes"
             raise InputError(f"{size}: a 0/1 matrix has one column for each class.")
         if classes is None:
             classes = parsing.checked_classes(names)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 
 Ints = NDArray[np.int64]
 SETS = (set, frozenset, list, tuple, np.ndarray)
@@ -22,7 +22,7 @@ def refuse_rows(is_bad: ArrayLike, fault: str, remedy: str) -> None:
     """Raise InputError if any row is bad; the message has the number and the first of them."""
     rows = np.flatnonzero(is_bad)
     if len(rows):
-        raise InputError(f"{fault} in {len(rows)} rows ({some_of(rows)}). {remedy}")
+        raise InputError(f"{fault} in {counted(len(rows), 'row')} ({some_of(rows)}). {remedy}")
 
 
 def is_frame(y: object) -> bool:
@@ -262,6 +262,7 @@ def checked_classes(values: Any) -> NDArray[Any]:
     if names.ndim != 1 or len(names) != len(np.unique(names)):
         raise InputError(f"classes must be a 1-d array of distinct names; got {names!r}.")
     if len(names) < 2:
-        fault = f"y names {len(names)} class ({some_of(names)}): at least 2 classes are needed"
+        number = counted(len(names), "class", "classes")
+        fault = f"y names {number} ({some_of(names)}): at least 2 classes are needed"
         raise InputError(f"{fault}. To name others, pass Candidates.of(y, classes=[...]) as y.")
     return names

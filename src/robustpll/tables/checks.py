@@ -25,7 +25,8 @@ THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+")
 ROW_NAME = re.compile(r"(?i:|Unnamed: 0|(.*[\W_])?(id|idx|index|key|nr|row|uuid))|.*[a-z](Id|ID)")
 REMEDY = (
     "Name such a column in `ignore` to leave it out, in `truth` if it has the true labels, in "
-    "`categories` if its words or codes are a feature, or in `text` if it has texts."
+    "`categories` if its words or codes are a feature, in `text` if it has texts, or in "
+    "`image_input` if it has paths of pictures."
 )
 NUMBERS = (
     " Write numbers as 1234.5; `missing` names words for no value, and decimal=',' reads decimal "
@@ -106,4 +107,4 @@ def _row_numbers(known: "pd.Series[Any]") -> str:
     if ROW_NAME.fullmatch(str(known.name)) and rows > 1:
         is_key = count == rows or count > max(FEW, rows / 10)
     example = f"{count} different integers in {rows} rows ({some_of(known)})"
-    return f"has {example}, so it numbers rows; numbers such as 7.0 pass" if is_key else ""
+    return f"has {example}, so it numbers rows (amounts pass if written as 7.0)" if is_key else ""

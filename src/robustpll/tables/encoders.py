@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyarrow.parquet import write_table
 
 from robustpll._files import write_whole
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 from robustpll.tables.images import REASONS, decoded, located
 from robustpll.tables.source import (
     PARQUET,
@@ -266,9 +266,9 @@ def _digits(*words: str) -> str:
 
 def _refuse(path: Path, bad: list[str]) -> None:
     if bad:
-        problem = f"{len(bad):,} rows have no features ({some_of(bad, 3)})"
+        problem = counted(len(bad), "row has no features", "rows have no features")
         remedy = "Correct these rows, or leave them out by `skip_bad_rows`"
-        raise InputError(f"{path}: {problem}. {remedy}.")
+        raise InputError(f"{path}: {problem} ({some_of(bad, 3)}). {remedy}.")
 
 
 def _faults(is_good: NDArray[np.bool_], rows: list[Any], encoder: Encoder) -> dict[int, str]:

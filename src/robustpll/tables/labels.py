@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names, is_frame
 from robustpll.labels.spelling import read_names, renaming
@@ -89,6 +89,8 @@ def _read_sets(
     parsed, counts = [_names_in(cell, options.separator, gaps) for cell in cells], Counter[Any]()
     for (names, _), count in zip(parsed, _sizes(codes, cells), strict=True):
         counts.update(dict.fromkeys(names, count))
+    faults = "".join(fault for _, fault in parsed)
+    options.seen |= {word for word in gaps if repr(word) in faults}
     rename = _renaming(counts, options)
     new = [frozenset(map(rename, names)) - {None} for names, _ in parsed]
     bad = []
@@ -148,6 +150,7 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
     for name, column in columns.items():
         codes, cells = distinct(column)
         answers = [_answer_in(cell, options.unsure) for cell in cells]
+        options.seen |= {options.unsure}.intersection(map(str, cells))
         faulty = np.array([*(answer is NO_ANSWER for answer in answers), False])[codes]
         bad += bad_rows(faulty, lines, name, np.array([*cells, ""], object)[codes], NO_ANSWER)
         is_bad |= faulty
@@ -203,7 +206,8 @@ def long_answers(items: "pd.Series[Any]", options: Any) -> pd.DataFrame:
     names = [item_name(cell) for cell in items]
     twice = Counter(names) - Counter({*names})
     if rows := [row for row, name in enumerate(names) if not name or name in twice]:
-        where = f"Column {items.name!r} has no name, or that of another row, in {len(rows)} rows"
+        where = f"Column {items.name!r} has no name, or that of another row, in "
+        where += counted(len(rows), "row")
         remedy = "Each row needs a name of its own: the table has one row per item, and the answers"
         raise InputError(f"{where} ({some_of(rows)}). {remedy} are in another table.")
     ending = "" if is_frame(options.answers) else Path(options.answers).suffix.lower()
@@ -236,6 +240,7 @@ def _long(source: Any, options: Any) -> pd.DataFrame:
     items, annotators = (
         frame[name].astype(object).map(item_name, na_action="ignore") for name in columns[:2]
     )
+    options.seen |= source.seen
     labels = frame[options.label].astype(object).map(_hashable)
     confidences = None if options.confidence is None else frame[options.confidence]
     votes = Votes.long(items, annotators, labels, confidences, duplicates=options.duplicates)

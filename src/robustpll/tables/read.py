@@ -1,8 +1,9 @@
 """Read tables to learn from as a whole, and tables to predict in pieces."""
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from robustpll._display import ROWS, Displayed, short
 from robustpll._files import refuse_replacing, write_whole
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, counted, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import is_frame
 from robustpll.labels.votes import DUPLICATES, Votes
@@ -29,6 +30,7 @@ from robustpll.tables.source import (
     bad_rows,
     check_names,
     feature_faults,
+    number_of,
     opened_source,
     safe_csv,
     several,
@@ -171,14 +173,20 @@ def read_table(
     return _read(SimpleNamespace(**locals()))
 
 
-def read_with_cells(source: str | Path, **arguments: Any) -> Table:
-    """Read a file as `read_table`; `Table.cells` has all columns of the rows, as in the file."""
+def read_with_cells(
+    source: str | Path, with_cells: bool = True, words: Callable[[str], str] = str, **arguments: Any
+) -> Table:
+    """Read a file as `read_table`; `Table.cells` has all columns of the rows, as in the file.
+
+    `words` rewrites the reasons in the list `errors_to`.
+    """
     options = (read_table.__kwdefaults__ or {}) | arguments
-    return _read(SimpleNamespace(source=source, **options), with_cells=True)
+    return _read(SimpleNamespace(source=source, **options), with_cells, words)
 
 
-def _read(options: Any, with_cells: bool = False) -> Table:
+def _read(options: Any, with_cells: bool = False, words: Callable[[str], str] = str) -> Table:
     """Read a table; `options` are the arguments of `read_table`."""
+    options.seen = set[Any]()  # words for gaps and for "cannot tell" that occur
     _check(options)
     like = options.like
     passed: Any = {f.name: getattr(options, f.name) for f in fields(Reading)[1:]}  # no `left_out`
@@ -207,8 +215,9 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     pictures = _read_pictures(frame, lines, bad, source, options)
     is_good = ~np.isin(lines, [fault.line for fault in bad])
     bad.sort()
+    _warn_of_absent(options, source.seen | options.seen)
     is_fatal = options.on_bad_rows == "error" or not is_good.any()
-    _report(bad, source, options.errors_to, is_fatal)
+    _report(bad, source, options.errors_to, is_fatal, words)
     rows = slice(None) if is_good.all() else is_good
     words_of_csv = X.select_dtypes("category").columns if source.unit == "line" else ()
     types = dict.fromkeys(words_of_csv, "string[pyarrow]")  # only users declare categories
@@ -315,18 +324,35 @@ def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[st
     return form, labels, features
 
 
-def _report(bad: Sequence[BadRow], source: Source, errors_to: Any, is_fatal: bool) -> None:
-    """List faults in a file, and raise an error if they are fatal."""
+def _warn_of_absent(options: Any, seen: set[Any]) -> None:
+    """Warn of words for gaps or "cannot tell" that are not among those that occur."""
+    for argument in ("missing", "unsure"):
+        words = several(getattr(options, argument))
+        if absent := [word for word in words if {word, number_of(word)}.isdisjoint(seen)]:
+            fault = f"`{argument}`: no cell that is read holds {some_of(map(repr, absent))}"
+            warnings.warn(f"{fault}. Check the spelling.", UserWarning, stacklevel=4)
+
+
+def _report(
+    bad: Sequence[BadRow],
+    source: Source,
+    errors_to: Any,
+    is_fatal: bool,
+    words: Callable[[str], str],
+) -> None:
+    """List faults in a file, with reasons in other `words`; raise an error if they are fatal."""
     unit = source.unit
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
         listed = pd.DataFrame([*bad], columns=[unit, "column", "value", "reason"])
+        listed["reason"] = listed["reason"].map(words)
         text = safe_csv(listed, index=False, **source.reading.csv_format)
         write_whole(Path(errors_to), text.encode())
     if bad and is_fatal:
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
         where = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
+        count = len({fault.line for fault in bad})
         raise InputError(
-            f"{source.title}: {len({fault.line for fault in bad})} rows do not parse ({first}). "
+            f"{source.title}: {counted(count, 'row does', 'rows do')} not parse ({first}). "
             f"{where}. Correct them, or leave them out with on_bad_rows='skip'."
         )
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pyarrow.parquet import ParquetFile
 
 from robustpll.datasets.bounded import unpacked_table
-from robustpll.errors import InputError, ModelFileError, some_of
+from robustpll.errors import InputError, ModelFileError, counted, some_of
 from robustpll.labels.parsing import SETS, is_frame
 
 PARQUET = (".parquet", ".pq")
@@ -143,6 +143,11 @@ class Source:
         """The names of the columns."""
         return list(self.content.columns)
 
+    @cached_property
+    def seen(self) -> set[Any]:
+        """The words for "no value" that occurred so far."""
+        return set()
+
     def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
         """Yield these columns in batches of at most `most_rows` rows, or all rows in one."""
         yield Batch(self.content, np.arange(len(self.content)), [])
@@ -196,6 +201,7 @@ class Source:
         gaps = {*self.gaps, *map(number_of, self.gaps)} - {None}
         is_gap = [isinstance(cell, Hashable) and cell in gaps for cell in cells] if gaps else ()
         if any(is_gap):
+            self.seen.update(cells[np.array(is_gap)])
             is_integer = pd.api.types.is_integer_dtype(cells)
             cells = (cells.astype("Int64") if is_integer else cells).mask(np.array(is_gap))
             words = [str(cell) for cell in cells.dropna()]
@@ -283,7 +289,7 @@ class CsvFile(Source):
                 for line, last, cells, odd_quotes in part:
                     fault = odd_quotes
                     if len(cells) != width and not fault:
-                        fault = f"has {len(cells)} cells instead of {width}"
+                        fault = f"has {counted(len(cells), 'cell')} instead of {width}"
                     if last > line and self._holds_rows(cells):
                         fault = (
                             f"has whole rows in a cell: lines {line} to {last} have an odd quote"
@@ -349,7 +355,9 @@ class CsvFile(Source):
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         none, cells = pa.scalar(None, pa.string()), pc.utf8_trim_whitespace(cells)
-        text = digits = pc.if_else(pc.is_in(cells, pa.array(self.gaps, pa.string())), none, cells)
+        is_gap = pc.is_in(cells, pa.array(self.gaps, pa.string()))
+        self.seen.update(cells.filter(is_gap).unique().to_pylist() if self.reading.missing else ())
+        text = digits = pc.if_else(is_gap, none, cells)
         if kind or (kind is None and pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py()):
             return text.dictionary_encode().to_pandas(), (), None
         if self.reading.decimal == ",":

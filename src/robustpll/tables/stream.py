@@ -256,7 +256,7 @@ class ParquetRows(Displayed, StreamedRows):
             return names, lambda classes: Candidates.of(sets, classes=classes)[codes]
         prefix = getattr(self, str(self._form))
         defaults: Any = read_table.__kwdefaults__
-        options = SimpleNamespace(**defaults | {self._form: prefix})
+        options = SimpleNamespace(seen=set(), **defaults | {self._form: prefix})
         frame = cells.select(self._label_columns).to_pandas()
         bad, build, _ = read_labels(self._form, frame, np.arange(len(frame)), (), options)
         if bad:
