@@ -264,7 +264,7 @@ def test_absent_data_is_named_and_nothing_begins_after_the_time_is_up(tmp_path: 
         assert done.exit_code == code, done.output
         assert "robustpll datasets add lost" in done.stderr
     assert "0 runs done" in done.stderr
-    assert "1 are left" in done.stderr
+    assert "1 left." in done.stderr
 
 
 def test_more_conditions_are_evaluated_on_request(inline: Any, grid: Path, tmp_path: Path) -> None:
