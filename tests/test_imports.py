@@ -98,8 +98,8 @@ LIMITS = {
     "": 655,
     "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
-    # labels, methods that need a package (25); audits of convolutional networks (10); odd keys, versions
-    # and fields of grids are named (31)
+    # labels, methods that need a package (25); audits of convolutional networks (10); odd keys,
+    # versions and fields of grids are named (31)
     "bench": 2426,
     # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
     # of rows (185); pictures in full size, annotators and their mistakes (58); excluded rows (50);
