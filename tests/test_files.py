@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from robustpll import _files
-from robustpll._files import OutFolder, refuse_replacing, write_whole, writing
+from robustpll._files import (
+    OutFolder,
+    record_sum,
+    refuse_edited,
+    refuse_replacing,
+    write_whole,
+    writing,
+)
 from robustpll.errors import InputError
 
 RECORD = ".robustpll-clean.json"
@@ -75,6 +82,25 @@ def test_only_what_we_wrote_or_what_is_empty_is_replaced(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")  # reading it would block
     with pytest.raises(InputError, match="is no plain file"):
         refuse_replacing(tmp_path / "pipe", lambda _: False, "a list")
+
+
+def test_a_file_is_edited_unless_its_record_has_its_sum(tmp_path: Path) -> None:
+    path, record = tmp_path / "list.csv", tmp_path / ".list.csv.sha256"
+    refuse_edited(path, "a list")
+    path.touch()
+    refuse_edited(path, "a list")
+    for content in (b"older", b"newer"):
+        path.write_bytes(content)
+        with pytest.raises(
+            InputError, match=r"list\.csv is not a list, or was changed since.*lost"
+        ):
+            refuse_edited(path, "a list")
+        record_sum(path)
+        refuse_edited(path, "a list")
+    subprocess.run(["sha256sum", "--check", "--quiet", record.name], cwd=tmp_path, check=True)
+    record.unlink()
+    with pytest.raises(InputError, match="by its record"):
+        refuse_edited(path, "a list")
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,8 @@ LIMITS = {
     # rules of fields (60), output folders that lose no file (60), former paths (47); folds that
     # are stratified by candidates (50), loggers of epochs (125); short texts for notebooks (80);
     # folders that are missing, spreadsheets' delimiters, logs of resumed fits (22); counts with
-    # their nouns (9)
-    "": 641,
+    # their nouns (9), sums of files that people edit (23)
+    "": 665,
     "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25); audits of convolutional networks (10); odd keys,
@@ -103,13 +103,13 @@ LIMITS = {
     "bench": 2426,
     # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
     # of rows (185); pictures in full size, annotators and their mistakes (58); excluded rows (50);
-    # decisions that a spreadsheet saved again (10)
-    "clean": 1319,
+    # decisions that a spreadsheet saved again (10), the second class of a doubt (2)
+    "clean": 1321,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35), pictures (40), texts and embed (75); a cluster (5), checkpoints and streams (30);
     # questions that are saved, tables without features (15); options that would do nothing are
-    # refused (45); advice in terms of options, columns beside pictures, counts (15)
-    "cli": 1772,
+    # refused (45); advice in terms of options, columns beside pictures, counts (22)
+    "cli": 1780,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
     # answers of people (120), counts (2)
@@ -134,8 +134,9 @@ LIMITS = {
     # confusions of annotators, and what they share with a model (270), rates of distractors (75),
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
     # tables); models that say the same about all rows (10); answers to scikit-learn's stratified
-    # splitters and meta-estimators (58); names that are sets, new names for no class (32)
-    "labels": 1550,
+    # splitters and meta-estimators (58); names that are sets, new names for no class (32); answers
+    # without a class that have a confidence (5)
+    "labels": 1557,
     "measures": 715,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
@@ -148,10 +149,11 @@ LIMITS = {
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
     # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370); damaged
     # Arrow files and encoders, splits of splits, delimiters of what is written (55); words that
-    # occur nowhere, reasons in terms of options (40)
-    "tables": 2805,
+    # occur nowhere, reasons in terms of options (40); lines of faulty answers, their own delimiter,
+    # marks of spreadsheets, thousands, decimal signs (46)
+    "tables": 2853,
 }
-MOST_LINES, MOST_FILES = 27_900, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 28_110, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -77,6 +77,29 @@ def refuse_replacing(path: Path, is_ours: Callable[[bytes], bool], what: str) ->
         )
 
 
+def record_sum(path: Path) -> None:
+    """Write a hidden file with the SHA-256 sum of a file beside it."""
+    write_whole(*_record_of(path))
+
+
+def refuse_edited(path: Path, what: str) -> None:
+    """Raise InputError if a file has content, and not that of the last `record_sum`."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    record, content = _record_of(path)
+    if not record.is_file() or record.read_bytes() != content:
+        raise InputError(
+            f"{path} is not {what}, or was changed since, by its record {record.name}: it would be "
+            "lost. Name another file, or move this one."
+        )
+
+
+def _record_of(path: Path) -> tuple[Path, bytes]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return path.with_name(f".{path.name}.sha256"), f"{digest}  {path.name}\n".encode()
+
+
 @dataclass(frozen=True)
 class OutFolder:
     """An output folder, with a record of the SHA-256 sums of the files a command wrote there."""

@@ -224,6 +224,23 @@ def test_the_reasons_name_what_is_odd(judged_as: Judged) -> None:
     assert frame.loc[11, "reason"].startswith("nearly equals row 12")
 
 
+def test_the_two_classes_of_an_ambiguous_row_are_the_most_probable_ones(judged_as: Judged) -> None:
+    votes = Votes([["ant", "bee", "cow", "ant"]] * 40)  # any class may be a label
+    random = np.random.default_rng(0)
+    for y in (votes, [{"ant", "bee"}] * 40, [{"ant"}] * 40, [{"ant", "bee", "cow"}] * 40):
+        judged = judged_as(random.dirichlet([1, 1, 1], 40), y)
+        frame = review(judged, np.arange(40), NO_TWINS, error=1e-9)
+        assert len(frame)
+        for row, reason in frame["reason"].items():
+            label, others = judged.resolved[row], judged.probability[row].copy()
+            others[label] = -1
+            other, classes = others.argmax(), judged.candidates.classes
+            if judged.candidates.matrix[row, other]:
+                assert reason.endswith(f"{classes[label]} or {classes[other]}")
+            else:
+                assert reason.endswith(f"{classes[other]}, which is not a candidate")
+
+
 @settings(max_examples=40)
 @given(st.integers(2, 12), st.integers(1, 4), st.integers(0, 1000))
 def test_every_answer_is_the_one_worth_most_after_those_before(n: int, m: int, seed: int) -> None:

@@ -1,5 +1,6 @@
 """The review page in a real browser: decided by keyboard, kept, downloaded, read back."""
 
+import codecs
 import csv
 import io
 import json
@@ -176,8 +177,7 @@ def test_rows_are_decided_by_keyboard_undone_downloaded_and_read_back(
     press(page, "12s3")
     assert state(page) == ("Row 6", "3 of 40")
     assert decided_in(page, tmp_path) == {0: 0, 1: 0, 3: 2}  # of row 3 the second is the ant
-    with (tmp_path / "decisions.csv").open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
+    lines = lines_of(tmp_path / "decisions.csv")
     assert [line["row"] for line in lines] == ["2", "3", "5"]
     assert all(line["when"].endswith("Z") and line["table"] == KEY for line in lines)
     press(page, "u")
@@ -412,7 +412,7 @@ def test_the_question_about_other_rows_leads_to_its_answer(show: Open) -> None:
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -635,7 +635,9 @@ def test_what_people_said_and_both_versions_are_shown_and_a_new_decision_has_a_n
     changed = page.locator(".said tr.changed")
     assert changed.all_inner_texts() == ["size of the animal in all\t1.5\t2.5"]
     press(page, "3")
-    lines = lines_of(download(page, tmp_path))
+    path = download(page, tmp_path)
+    assert path.read_bytes().startswith(codecs.BOM_UTF8)  # or else a spreadsheet shows cÃ¶w
+    lines = lines_of(path)
     said = sorted((line["decision"], line["round"]) for line in lines)  # both in one second
     assert said == [("ant", "1"), ("cöw", "2")]
     assert decided_in(page, tmp_path) == {0: 2}

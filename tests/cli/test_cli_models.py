@@ -568,6 +568,11 @@ def test_how_the_first_table_was_written_is_remembered_and_can_be_said_anew() ->
     predict()
     write(table)
     predict(out="other.csv", code=1)
+    write(table, "points.csv", sep=";")
+    advice = (
+        "is not a number: correct it, or name it in --missing if it means no value; pass --decimal"
+    )
+    predict(name="points.csv", out="other.csv", refused=f'{advice} "." if this is its decimal sign')
     predict("--delimiter", ",", "--decimal", ".", out="other.csv")
     ours = rows_of(sep=";")  # opens in the same spreadsheet
     assert ours["probability"].str.contains(",").all()
@@ -640,6 +645,21 @@ def test_files_of_others_are_not_replaced_and_this_is_told_before_anything_is_re
         predict("--keep", "id", "--keep", "gold")
     Path("own.onnx").write_bytes(b"\x08\x0a\x12\x09robustpll\x1a\x050.1.0")
     command(*export, "own.onnx", refused="nothing.pll")
+
+
+@with_model
+def test_predictions_that_someone_edited_are_not_replaced() -> None:
+    predict()
+    written = Path("out.csv").read_text(encoding="utf-8-sig")
+    (label,) = {*rows_of()["label"][:1]}
+    for edited in (written.replace(label, "zebra", 1), written + "\n", written[:-9]):
+        Path("out.csv").write_text(edited, encoding="utf-8-sig")
+        predict(refused="out.csv is not a file of predict, or was changed since")
+        assert Path("out.csv").read_text(encoding="utf-8-sig") == edited
+    Path("out.csv").write_text(written, encoding="utf-8-sig")
+    write(frame(20, seed=2))
+    predict()  # what nobody edited is replaced, also by predictions of another table
+    assert len(rows_of()) == 20
 
 
 def test_a_damaged_model_or_one_from_elsewhere_is_told_in_a_sentence(model: Any) -> None:

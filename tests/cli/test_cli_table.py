@@ -205,12 +205,27 @@ def test_proposed_names_survive_a_spreadsheet_with_semicolons() -> None:
     text, options = SLIPS.replace(",", ";"), (*FORM, "--delimiter", ";", "--missing", "n/a")
     for _ in range(2):  # it replaces its own file
         run(text, *options, "--skip-bad-rows", "--propose", "map.csv")
-        content = Path("map.csv").read_bytes()
-        assert content.startswith("\ufefffrom;to\n".encode())
-        Path("map.csv").write_bytes(content.replace(b"\n", b"\r\n"))
+    content = Path("map.csv").read_bytes()
+    assert content.startswith("\ufefffrom;to\n".encode())
+    Path("map.csv").write_bytes(content.replace(b"\n", b"\r\n"))
     result = run(text, *options, "--skip-bad-rows", "--missing", "?", "--rename", "map.csv")
     assert "2 classes" in result.stdout
     assert "--rename names" not in result.stderr  # "?" may be a gap twice
+
+
+def test_a_proposal_that_someone_edited_is_not_replaced() -> None:
+    options = (*FORM, "--missing", "n/a", "--skip-bad-rows", "--propose", "map.csv")
+    run(SLIPS, *options)
+    proposed = Path("map.csv").read_text(encoding="utf-8")
+    for edited in (proposed + "kat,cat\n", proposed[:-3], proposed.replace("Katze", "cat")):
+        Path("map.csv").write_text(edited, encoding="utf-8")
+        result = CliRunner().invoke(app, ["table", "table.csv", *options])
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "map.csv is there already, and is not what this table proposes" in result.stderr
+        assert Path("map.csv").read_text(encoding="utf-8") == edited
+    Path("map.csv").write_text("")
+    run(SLIPS, *options)
+    assert Path("map.csv").read_text(encoding="utf-8") == proposed
 
 
 def test_a_spreadsheet_or_an_export_without_answers_is_told_what_to_save() -> None:

@@ -176,6 +176,13 @@ def test_confidences_of_a_long_table() -> None:
         Votes.long([1, None], ["u", "v"], ["a", "b"])
 
 
+def test_a_confidence_is_ignored_where_an_answer_names_no_class() -> None:
+    long: Any = (["x", "x", "y", "y"], [*"uvuv"], ["a", "hm", "b", "?"], [1, 0.5, 1, 0])
+    votes = Votes.long(*long, unsure="hm", missing="?")
+    assert votes.named_in() == {"a": 1, "b": 1}
+    assert Candidates.of(votes).prior.tolist() == [[1, 0], [0, 1]]
+
+
 UNLABELLED: list[Any] = [
     ["a", None, "b"],
     ["a", "", "b"],

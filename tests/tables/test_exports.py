@@ -372,7 +372,7 @@ def test_a_long_table_beside_the_features(write: Write) -> None:
     ("features", "long", "options", "message"),
     [
         (FEATURES, LONG.assign(id=[1, 2, 4, 5]), {}, r"2 items are not in the table \(4, 5\)"),
-        (FEATURES, LONG.assign(id=[1, 2, 3, None]), {}, "no item or annotator in 1 row"),
+        (FEATURES, LONG.assign(id=[1, 2, 3, None]), {}, "row 3: column 'id': '' is empty"),
         (FEATURES, LONG[:3], {}, "names no class"),
         (FEATURES.assign(id=1), LONG, {}, "that of another row, in 3 rows"),
         (FEATURES.assign(id=[1, 2, None]), LONG, {}, "'id' has no name, .* in 1 row"),
@@ -395,6 +395,56 @@ def test_mistakes_in_long_tables_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         read_table(features, **({"answers": long} | COLUMNS | options))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"id": [2, "", 1, ""]}, "line 3: column 'id': '' is empty.*line 5: column 'id'"),
+        ({"who": ["bob", "ann", "", "ann"]}, "line 4: column 'who': '' is empty"),
+        (
+            {"p": [0.5, 0, 1, 80]},
+            r"line 3: column 'p': '0\.0' is not .*line 5: column 'p': '80\.0'",
+        ),
+        ({"who": "bob", "p": ""}, "line 3: column 'what': 'cat' differs.*line 4: .*'last'"),
+        ({"who": "ann", "what": "cat"}, "line 3: column 'what': 'cat' differs.*line 4"),
+    ],
+)
+def test_faults_of_a_file_of_answers_have_the_file_and_the_line(
+    write: Write, changed: dict[str, Any], message: str
+) -> None:
+    path = write(LONG.assign(p=[0.5, 1, 0.8, 0.7]).assign(**changed).to_csv(index=False), "a.csv")
+    with pytest.raises(InputError, match=f"`answers`: .*a\\.csv has .*{message}"):
+        read_table(FEATURES, answers=path, confidence="p", **COLUMNS)
+
+
+def test_an_answer_that_cannot_tell_is_no_class_and_needs_no_confidence() -> None:
+    said = pd.DataFrame({"id": [1, 1, 2, 3], "who": [*"uvuu"], "what": ["cat", "hm", "dog", "cat"]})
+    for confidences in ([1, 0.4, 1, 1], [1, 0, 1, 1], [1, None, 1, 1]):
+        answers = said.assign(p=confidences)
+        table = read_table(FEATURES, answers=answers, confidence="p", unsure="hm", **COLUMNS)
+        assert Candidates.of(table.y).prior.tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("sign", [".", ","])
+@pytest.mark.parametrize("format_of_table", [(",", "."), (";", ","), ("|", ",")])
+def test_table_and_answers_may_have_different_delimiters_and_decimal_signs(
+    write: Write, mark: str, sign: str, format_of_table: tuple[str, str]
+) -> None:
+    answers = LONG.assign(what=["dog", "cat", "dog", "cat"], p=[0.5, 1, 0.8, 0.7])
+    delimiter, decimal = format_of_table
+    table = read_table(
+        write(FEATURES.to_csv(index=False, sep=delimiter, decimal=decimal)),
+        answers=write(answers.to_csv(index=False, sep=mark, decimal=sign), "a.csv"),
+        delimiter=delimiter,
+        decimal=decimal,
+        confidence="p",
+        **COLUMNS,
+    )
+    assert table.features["x"].tolist() == [0.5, 1.5, 2.5]
+    expected = read_table(FEATURES, answers=answers, confidence="p", **COLUMNS)
+    assert Candidates.of(table.y) == Candidates.of(expected.y)
 
 
 @pytest.mark.parametrize("option", ["annotator", "label", "confidence"])

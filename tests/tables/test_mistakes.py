@@ -42,6 +42,8 @@ DATES = pd.DataFrame({"born": pd.date_range("2020-01-01", periods=30), "id": ran
     ("content", "options", "reason"),
     [
         ("", {}, "is empty. Its first line must name the columns"),
+        ("sep=;\nx;c\n", {"delimiter": ";"}, "begins with 'sep=;', .* pass delimiter=';'"),
+        ("sep=;\nx;c\n", {}, "begins with 'sep=;', .*Delete this line, and pass delimiter=';'"),
         ("\n\n", {}, "is empty. Its first line must name the columns"),
         ("x,c\n", {}, "has columns, but no rows"),
         ("x,c,x\n1,2,3\n", {}, "Several columns are named 'x'"),
@@ -194,7 +196,12 @@ REFUSED: dict[str, tuple[str, list[Any], str]] = {
         [f"{i},{100 + i}" for i in range(90)],
         "numbers as text .*decimal=','",
     ),
-    "decimal commas": ("x", ["1,5", "1.200,75", ""] * 30, "decimal commas.*decimal=','"),
+    "decimal commas": ("x", ["1,5", "200,75", ""] * 30, "decimal commas. Pass decimal=','"),
+    "both marks": (
+        "x",
+        ["1,5", "1.200,75", ""] * 30,
+        r"decimal commas. Save '1\.200,75' and others without thousands .*Pass decimal=','",
+    ),
     "money": ("x", ["$1,100.50", "$2,100.00", "7"] * 30, "numbers as text .*1234.5"),
     "zip codes": ("zip", ["10104", "00100"] * 9, "numbers as text .'10104'.*`categories`"),
 }
@@ -226,6 +233,28 @@ def test_a_column_that_is_no_feature_is_refused_with_advice(
     assert list(read_table(path, candidates="labels", ignore=name).features) == ["width"]
     declared = read_table(path, candidates="labels", categories=name).features[name]
     assert declared.dropna().tolist() == [str(cell) for cell in cells if cell not in ("", "NA")]
+
+
+def test_thousands_are_named_although_decimal_commas_are_read(write: Write) -> None:
+    path = write("x;c\n" + "1.200,75;a\n13,5;b\n" * 30)
+    with pytest.raises(InputError, match=r"Save '1\.200,75' and others without thousands"):
+        read_table(path, delimiter=";", decimal=",", **SETS)
+
+
+@pytest.mark.parametrize("start", [b"PK\3\4\x14\0\x08", b"\xd0\xcf\x11\xe0\xa1\xb1"])
+@pytest.mark.parametrize("encoding", [None, "cp1252", "latin-1"])
+def test_a_spreadsheet_that_is_called_csv_is_recognised_in_every_encoding(
+    write: Write, start: bytes, encoding: str | None
+) -> None:
+    path = write(start + bytes(range(256)), "book.csv")
+    with pytest.raises(InputError, match=r"book\.csv is a spreadsheet .* save it as CSV UTF-8"):
+        read_table(path, encoding=encoding)
+
+
+def test_a_file_of_names_in_another_encoding_is_told_how_to_save_it(write: Write) -> None:
+    names = write("from;to\nkät;cat\n".encode("cp1252"), "map.csv")
+    with pytest.raises(InputError, match=r"map\.csv is not UTF-8\. Save it as CSV UTF-8"):
+        read_table(write(PETS), rename=names, **SEEN)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

@@ -496,7 +496,8 @@ class Review {
         return texts.map(quoted).join(",");
       });
     const text = [HEAD.join(","), ...lines, ""].join("\n");
-    const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    // spreadsheets recognise UTF-8 by the byte order mark
+    const address = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv" }));
     make("a", { href: address, download: "decisions.csv" }).click();
     setTimeout(() => URL.revokeObjectURL(address), 10000);
     this.say(`${counted(lines.length, "decision")} downloaded`);

@@ -210,13 +210,15 @@ def _reasons(judged: Judgement, order: Ints, twins: Sequence[list[int]]) -> list
     differs = uncertainty > max(UNSURE, float(np.quantile(uncertainty, UNSURE_QUANTILE)))
     suspect = suspicion(judged.opinion, judged.candidates.matrix, "rival") > 0.5
     suspect &= judged.missing > (1 - confidence) / 2
-    others = np.where(judged.candidates.matrix, judged.probability, -1.0)
-    others[np.arange(len(others)), judged.resolved] = -1.0  # of the other candidates; -1: none
+    others = judged.probability.copy()
+    others[np.arange(len(others)), judged.resolved] = -1.0
+    second = others.argmax(-1)  # the most probable class beside the label, as on the page
     why = []
     for index, twins_of in zip(order.tolist(), twins, strict=True):
-        label, outside = judged.labels[index], classes[judged.best_outside[index]]
+        label, other = judged.labels[index], classes[second[index]]
         reasons = {}
         if suspect[index]:
+            outside = classes[judged.best_outside[index]]
             seems = f"by its features alone it looks like {outside}"
             reasons["truth missing"] = f"{seems}, which is not a candidate"
         if twins_of:
@@ -224,10 +226,10 @@ def _reasons(judged: Judgement, order: Ints, twins: Sequence[list[int]]) -> list
             reasons["contradicts twin"] = f"{near}, but shares no candidate with it"
         if differs[index]:
             reasons["unlike others"] = "differs from others, so the model knows little about it"
-        if others[index].max() >= 0:
-            reasons["ambiguous"] = f"{label} or {classes[others[index].argmax()]}"
+        if judged.candidates.matrix[index, second[index]]:
+            reasons["ambiguous"] = f"{label} or {other}"
         elif not suspect[index]:
-            reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
+            reasons["ambiguous"] = f"{label}, or perhaps {other}, which is not a candidate"
         why.append(reasons)
     return why
 

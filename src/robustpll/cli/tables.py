@@ -56,7 +56,6 @@ UNLABELLED = (
     "has no answers to learn from. Label some records first; from Label Studio, export JSON, not "
     "JSON-MIN."
 )
-PROPOSAL_START = rb"(\xef\xbb\xbf)?from[^\w\s]?\s?to\r?\n"  # also as a spreadsheet saves it
 PROPOSE = "CSV file for new names of similar classes, to edit and pass as --rename."
 ENCODER = "An ONNX file, or a name of timm (also NAME:FILE.safetensors) or sentence-transformers."
 NORMALIZE = "Colours of an encoder: imagenet, half (from -1 to 1) or none (from 0 to 1)."
@@ -382,7 +381,7 @@ def table(
     columns.check_form(path, required=False)
     with errors_as_messages():
         if propose is not None:
-            refuse_unwritable(propose, (path,), PROPOSAL_START, "a file of --propose")
+            refuse_unwritable(propose, (path,), b"", "")
     table = read(path, columns, file, show=True)
     if propose is not None and table.y is not None:
         with errors_as_messages():
@@ -406,13 +405,15 @@ def _propose(y: Any, path: Path, form: dict[str, str]) -> None:
     """Write new names of similar classes, and gaps for words that may mean "no answer"."""
     import pandas as pd
 
-    from robustpll._files import write_whole
+    from robustpll._files import refuse_replacing, write_whole
     from robustpll.labels.spelling import FROM, TO, label_variants
     from robustpll.tables.source import safe_csv
 
     mapping = label_variants(y).mapping
     names = pd.DataFrame({FROM: [*mapping], TO: [new or "" for new in mapping.values()]})
-    write_whole(path, safe_csv(names, index=False, **form).encode("utf-8-sig"))
+    content = safe_csv(names, index=False, **form).encode("utf-8-sig")
+    refuse_replacing(path, lambda _: path.read_bytes() == content, "what this table proposes")
+    write_whole(path, content)
     count = counted(len(mapping), "class", "classes")
     say(f"{path} proposes new names for {count}. Correct it, and pass --rename.")
 

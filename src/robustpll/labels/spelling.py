@@ -134,7 +134,9 @@ def read_names(rename: Any) -> dict[Any, Any]:
             content, delimiter = io.StringIO(text, newline=""), delimiter_of(text)
             lines = csv.DictReader(content, delimiter=delimiter, strict=True)
             pairs = [(unguarded(line[FROM]), unguarded(line[TO])) for line in lines]
-        except (OSError, UnicodeError, csv.Error, KeyError, TypeError, AttributeError) as error:
+        except UnicodeError as error:
+            raise InputError(f"`rename`: {path} is not UTF-8. Save it as CSV UTF-8.") from error
+        except (OSError, csv.Error, KeyError, TypeError, AttributeError) as error:
             rule = f"must be a CSV file with the columns {FROM} and {TO}, such as --propose writes"
             raise InputError(f"`rename`: {path} {rule} ({error}).") from error
     names = dict(pairs)

@@ -212,7 +212,8 @@ class Votes(Displayed):
         if confidences is not None:
             if duplicates == "set":
                 raise InputError("duplicates='set' and confidences are passed: pass 'last'.")
-            cells = _with_confidences(cells, columns[-1])
+            plain = (options.get("missing"), options.get("unsure"))
+            cells = _with_confidences(cells, columns[-1], plain)
         (row, row_names), (column, column_names) = map(pd.factorize, columns[:2])
         refuse_rows((row < 0) | (column < 0), "Votes.long has no item or annotator", "Name both.")
         known = ~missing_cells(cells, also=(options.get("missing"),))
@@ -451,12 +452,15 @@ def _wide(answers: Iterable[Any], items: Any, annotators: Any, duplicates: str) 
     return pd.DataFrame(table, items, annotators)
 
 
-def _with_confidences(cells: NDArray[Any], confidences: NDArray[Any]) -> NDArray[Any]:
-    """Return the cells (n,) as `Sure` where there is a confidence."""
-    odd = (confidences <= 0) | (confidences > 1)
+def _with_confidences(
+    cells: NDArray[Any], confidences: NDArray[Any], plain: tuple[Any, ...]
+) -> NDArray[Any]:
+    """Return the cells (n,) as `Sure` where there is a confidence, but for `plain` ones."""
+    rated = ~np.isnan(confidences) & ~missing_cells(cells, also=plain)
+    odd = rated & ((confidences <= 0) | (confidences > 1))
     refuse_rows(odd, "A confidence is not above 0, and at most 1,", "Divide percentages by 100.")
     cells = cells.copy()
-    for row in np.flatnonzero(~np.isnan(confidences) & ~missing_cells(cells)):
+    for row in np.flatnonzero(rated):
         if isinstance(cells[row], SOFT):
             raise InputError(f"Row {row} has a confidence for {cells[row]!r}, which is no class.")
         cells[row] = Sure(cells[row], float(confidences[row]))

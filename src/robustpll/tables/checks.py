@@ -21,6 +21,7 @@ NUMBER = re.compile(
     r"[+-]?[$€£¥]? ?[+-]?([0-9]+|[0-9]{1,3}([,.' ][0-9]{3})+)([.,][0-9]+)? ?[%$€£¥]?"
 )
 DECIMAL_COMMA = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([. ][0-9]{3})+),[0-9]+")
+PLAIN = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")  # what decimal="," reads
 THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(,[0-9]{3})+")
 ROW_NAME = re.compile(r"(?i:|Unnamed: 0|(.*[\W_])?(id|idx|index|key|nr|row|uuid))|.*[a-z](Id|ID)")
 REMEDY = (
@@ -39,9 +40,12 @@ def refuse_odd_features(features: pd.DataFrame, y: Candidates) -> None:
 
     Columns of categories pass: somebody declared them to be features.
     """
-    if names := [repr(name) for name, column in features.items() if _has_commas(column)]:
+    if commas := {repr(n): words for n, column in features.items() if (words := _commas(column))}:
+        names = [*commas]
         subject = f"Columns {some_of(names)} hold" if len(names) > 1 else f"Column {names[0]} holds"
         rule = "Pass decimal=',' if this is a CSV file; otherwise write numbers as 1234.5"
+        if odd := [w for words in commas.values() for w in words if not PLAIN.fullmatch(w)]:
+            rule = f"Save {odd[0]!r} and others without thousands separators and units. {rule}"
         raise InputError(f"{subject} numbers with decimal commas. {rule}.")
     faults = list[str]()
     classes = {*y.classes.astype(str)}
@@ -61,14 +65,14 @@ def refuse_odd_features(features: pd.DataFrame, y: Candidates) -> None:
         raise InputError(f"{some_of(faults, 3)}. {REMEDY}{NUMBERS * has_numbers}")
 
 
-def _has_commas(column: "pd.Series[Any]") -> bool:
-    """Whether a column is text of numbers such as 1,5; 1,500 may be a larger number."""
+def _commas(column: "pd.Series[Any]") -> list[str]:
+    """Return words of a column of numbers such as 1,5; 1,500 may be a larger number."""
     known = column.dropna()
     if pd.api.types.infer_dtype(known) != "string":
-        return False
+        return []
     words = known.drop_duplicates().head(1000).tolist()
     are_decimal = any(DECIMAL_COMMA.fullmatch(w) and not THOUSANDS.fullmatch(w) for w in words)
-    return are_decimal and all(map(NUMBER.fullmatch, words))
+    return words if are_decimal and all(map(NUMBER.fullmatch, words)) else []
 
 
 def _odd_text(known: "pd.Series[Any]", classes: set[str]) -> str:

@@ -22,6 +22,7 @@ from robustpll.tables.source import (
     PARQUET,
     SHOWN,
     BadRow,
+    CsvFile,
     Lines,
     Reading,
     bad_rows,
@@ -42,6 +43,11 @@ NOT_JSON = (
 NO_ANSWER = (
     'begins like JSON, but is not a list of names ["cat", "dog"], probabilities {"cat": 0.7, '
     '"dog": 0.3} with the sum 1, a confidence {"cat": 0.7}, or excluded classes {"not": ["cat"]}'
+)
+NO_SHARE = "is not a number above 0, and at most 1: correct it, or divide percentages by 100"
+TWICE = (
+    "differs from another answer of the same annotator about this item: delete one, or pass "
+    "duplicates='last' or duplicates='set'"
 )
 
 # faults, rows -> y, and how names in the table become class names
@@ -211,10 +217,11 @@ def long_answers(items: "pd.Series[Any]", options: Any) -> pd.DataFrame:
         remedy = "Each row needs a name of its own: the table has one row per item, and the answers"
         raise InputError(f"{where} ({some_of(rows)}). {remedy} are in another table.")
     ending = "" if is_frame(options.answers) else Path(options.answers).suffix.lower()
-    used = ["encoding", "delimiter", "decimal"] if ending and ending not in PARQUET else []
+    used = ["encoding", "delimiter"] if ending and ending not in PARQUET else []
     used = ["question", "duplicates"] if ending in EXPORTS else used
     reading = Reading(missing=several(options.missing), **{n: getattr(options, n) for n in used})
     source: Any = opened_source(options.answers, reading)
+    source = source.detected() if isinstance(source, CsvFile) else source
     answers = source.answers if ending in EXPORTS else _long(source, options)
     known = {*names}
     if unknown := [item for item in answers.index if item not in known]:
@@ -228,21 +235,30 @@ def _long(source: Any, options: Any) -> pd.DataFrame:
     for argument in ("item", "annotator", "label"):
         if getattr(options, argument) is None:
             raise InputError(f"`answers` is passed: pass its column `{argument}`, too.")
-    columns = [options.item, options.annotator, options.label]
-    kinds: dict[str, bool | None] = dict.fromkeys(columns, True)
+    columns = [options.item, options.annotator, options.label, *several(options.confidence)]
+    check_names(source.names, columns, "answers", options.item)
+    ((frame, batch),) = source.typed(dict.fromkeys(columns, True))
+    frame = frame.reset_index(drop=True).astype(object)
+    items, annotators = (frame[name].map(item_name, na_action="ignore") for name in columns[:2])
+    labels, shares, confidences = frame[options.label].map(_hashable), None, None
+    bad, lines = [*batch.bad], batch.lines
+    for name in columns[:2]:
+        bad += bad_rows(frame[name].isna(), lines, name, None, "is empty: name it")
     if options.confidence is not None:
-        kinds[options.confidence] = False
-    check_names(source.names, kinds, "answers", options.item)
-    ((frame, batch),) = source.typed(kinds)
-    if batch.bad:
-        first = some_of((f"{source.unit} {fault.line}: {fault}" for fault in sorted(batch.bad)), 3)
+        shares = frame[options.confidence].mask(labels.map(str) == options.unsure)
+        # a share has no thousands separator, so that both decimal signs are read
+        confidences = pd.to_numeric(shares.astype(str).str.replace(",", "."), errors="coerce")
+        is_odd = shares.notna() & ~((confidences > 0) & (confidences <= 1))
+        bad += bad_rows(is_odd, lines, options.confidence, shares, NO_SHARE)
+    if options.duplicates == "error":
+        said = pd.DataFrame({"item": items, "who": annotators, "label": labels, "share": shares})
+        said = said.dropna(subset=["item", "who", "label"]).drop_duplicates()
+        twice = said.index[said.duplicated(["item", "who"], keep=False)]
+        bad += bad_rows(np.isin(frame.index, twice), lines, options.label, labels, TWICE)
+    if bad:
+        first = some_of((f"{source.unit} {fault.line}: {fault}" for fault in sorted(bad)), 3)
         raise InputError(f"`answers`: {source.title} has rows that do not parse ({first}).")
-    items, annotators = (
-        frame[name].astype(object).map(item_name, na_action="ignore") for name in columns[:2]
-    )
     options.seen |= source.seen
-    labels = frame[options.label].astype(object).map(_hashable)
-    confidences = None if options.confidence is None else frame[options.confidence]
     votes = Votes.long(items, annotators, labels, confidences, duplicates=options.duplicates)
     return pd.DataFrame(votes.answers)
 

@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow.parquet import ParquetFile
 
+from robustpll._files import delimiter_of
 from robustpll.datasets.bounded import unpacked_table
 from robustpll.errors import InputError, ModelFileError, counted, some_of
 from robustpll.labels.parsing import SETS, is_frame
@@ -36,6 +37,7 @@ LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
 TOO_LARGE = f"is infinite or beyond {LARGEST:.1e}: correct it, or write the column in a larger unit"
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 CHUNK_CELLS = 2**17  # of a CSV file, to parse at once
+SPREADSHEETS = (b"PK\3\4", b"\xd0\xcf\x11\xe0")  # .xlsx and .xls begin so
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
 LONGEST_LINE = 2**27  # characters; a longer line would fill the memory
 BUFFER = 2**20  # bytes of each column of a Parquet file that is read in pieces
@@ -170,12 +172,21 @@ class Source:
             del cells  # each column of text is freed when it is converted
             for name, kind in kinds.items():
                 columns[name], is_odd, words = self._typed(columns[name], kind)
-                bad.extend(bad_rows(is_odd, lines, name, words, NOT_A_NUMBER))
+                faults = bad_rows(is_odd, lines, name, words, NOT_A_NUMBER)
+                bad.extend(map(self._explained, faults))
             index = getattr(self.content, "index", range(len(lines)))
             yield pd.DataFrame(columns, index, copy=False), batch
             rows += len(lines) + len(bad)
         if not rows:
             raise InputError(f"{self.title} has columns, but no rows.")
+
+    def _explained(self, fault: BadRow) -> BadRow:
+        """Return a fault of a cell, with advice if another decimal sign makes it a number."""
+        sign = "." if self.reading.decimal == "," else ","
+        if self.unit != "line" or number_of(fault.value.replace(sign, ".")) is None:
+            return fault
+        advice = f"; pass decimal={sign!r} if this is its decimal sign"
+        return fault._replace(reason=fault.reason + advice)
 
     def as_read(self, cells: pa.Table) -> pa.Table:
         """Return cells with their types; of CSV, numbers where a column has no other cells."""
@@ -264,11 +275,22 @@ class CsvFile(Source):
             _, _, cells, fault = next(self._records(lines), (1, 1, [], "is empty"))
         if fault:
             raise InputError(f"{self.title} {fault}. Its first line must name the columns.")
+        if mark := re.fullmatch(r'"?sep=(.)"?', self.delimiter.join(cells)):
+            fault = f"begins with {mark[0]!r}, a mark of Excel, and not with the names of columns"
+            remedy = f"Delete this line, and pass delimiter={mark[1]!r}"
+            raise InputError(f"{self.title} {fault}. {remedy}.")
         names = [name.strip() for name in cells]
         if len(names) == 1 and (others := [mark for mark in ",;\t" if mark in names[0]]):
             seems = f"{self.title} has one column {names[0]!r}, and seems to be delimited by"
             raise InputError(f"{seems} {others[0]!r}. Pass delimiter={others[0]!r}.")
         return names
+
+    def detected(self) -> Self:
+        """Return the file with the delimiter of its first line, if it has not that of `reading`."""
+        with self._lines() as lines:
+            head = next(lines, "")
+        own = self.delimiter if self.delimiter in head else delimiter_of(head)
+        return replace(self, reading=replace(self.reading, delimiter=own))
 
     def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
         chunks = self._chunks(names, most_rows or max(1, CHUNK_CELLS // len(self.names)))
@@ -340,6 +362,10 @@ class CsvFile(Source):
             encoding = "utf-8-sig"  # skips a BOM
         limit = csv.field_size_limit(LONGEST_CELL)
         try:
+            with path.open("rb") as raw:
+                if raw.read(4) in SPREADSHEETS:
+                    fault = "is a spreadsheet or an archive, whatever its name ends in"
+                    raise InputError(f"{path} {fault}. Open it, and save it as CSV UTF-8.")
             opened: Any = unpacked_table(path) if path.suffix.lower() == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
                 yield self._bounded(iter(partial(text.readline, LONGEST_LINE), ""))
