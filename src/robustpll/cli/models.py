@@ -468,8 +468,7 @@ def _load(path: Path, device: str) -> Any:
 
     model = load(path, device=device)
     if not hasattr(model, "feature_names_in_") and len(model.features_.shape) == 1:
-        remedy = "Fit a DataFrame, or use robustpll fit."
-        raise InputError(f"{path} was fitted without names of columns. {remedy}")
+        raise InputError(f"{path} was fitted without names of columns. Fit a DataFrame.")
     sets = model.notes_.get("sets", {"least": 0})
     if not isinstance(sets, dict) or not is_share(sets.get("least")):
         raise ModelFileError(f"{path} is damaged: its prediction sets are {sets!r}.")
