@@ -168,7 +168,7 @@ def test_searches_that_halve_and_select_take_candidates_and_votes(y: Any) -> Non
     assert search.fit(X, y).best_params_ == {"method__neighbours": 2}
     selector = SequentialFeatureSelector(MODEL, n_features_to_select=2, cv=CandidateKFold(3))
     assert selector.fit(X, y).get_support().sum() == 2
-    with pytest.raises(ValueError, match="mix of"):  # the likeliest class is no true label
+    with pytest.raises(InputError, match="need true labels"):  # the likeliest class is none
         search.set_params(scoring="accuracy").fit(X, y)
 
 

@@ -106,7 +106,7 @@ def test_one_annotator_agrees_with_nobody(pets: Path, run: Run) -> None:
     succeeded(result)
     assert re.search(r"\n1 annotator, right in \d+% of the answers", result.stdout)
     assert "kappa" not in result.stdout
-    assert "annotators.csv: 1 annotator\n" in result.stdout
+    assert "annotators.csv: annotators (1)\n" in result.stdout
 
 
 def test_someone_without_answers_has_no_reliability_and_does_not_count(
