@@ -93,7 +93,7 @@ def review_page(
         "resolved": judged.resolved[rows].tolist(),
         "leading": leading[rows].tolist(),
         "lead": judged.probability[rows, leading[rows]].round(4).tolist(),
-        "unsure": np.asarray(judged.opinion.uncertainty)[rows].round(3).tolist(),
+        "unsure": np.asarray(judged.opinion.uncertainty)[rows].round(4).tolist(),
         "options": [_options(judged, row) for row in rows],
         "answers": [[[n, c] for n, c in enumerate(a) if c >= 0] for a in answers[rows].tolist()],
         "picture": [pictures.get(row, []) for row in rows.tolist()],
@@ -129,8 +129,8 @@ def _options(judged: Judgement, row: int) -> list[list[Any]]:
     is_offered[others] = probability[others] >= LIKELY
     is_offered[order[0]] = True
     labels = order[is_offered[order]]
-    belief = np.asarray(judged.opinion.belief)[row, labels].astype(float).round(3)
-    columns = (labels, inside[labels], belief, probability[labels].round(3))
+    belief = np.asarray(judged.opinion.belief)[row, labels].astype(float).round(4)
+    columns = (labels, inside[labels], belief, probability[labels].round(4))
     return [list(option) for option in zip(*(column.tolist() for column in columns), strict=True)]
 
 
