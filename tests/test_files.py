@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ import pytest
 from robustpll import _files
 from robustpll._files import (
     OutFolder,
-    record_sum,
-    refuse_edited,
+    recorded,
     refuse_replacing,
     write_whole,
     writing,
@@ -84,23 +84,26 @@ def test_only_what_we_wrote_or_what_is_empty_is_replaced(tmp_path: Path) -> None
         refuse_replacing(tmp_path / "pipe", lambda _: False, "a list")
 
 
-def test_a_file_is_edited_unless_its_record_has_its_sum(tmp_path: Path) -> None:
+def test_a_recorded_file_that_someone_edited_is_not_replaced(tmp_path: Path) -> None:
     path, record = tmp_path / "list.csv", tmp_path / ".list.csv.sha256"
-    refuse_edited(path, "a list")
-    path.touch()
-    refuse_edited(path, "a list")
     for content in (b"older", b"newer"):
-        path.write_bytes(content)
-        with pytest.raises(
-            InputError, match=r"list\.csv is not a list, or was changed since.*lost"
-        ):
-            refuse_edited(path, "a list")
-        record_sum(path)
-        refuse_edited(path, "a list")
-    subprocess.run(["sha256sum", "--check", "--quiet", record.name], cwd=tmp_path, check=True)
+        with recorded(path):
+            path.write_bytes(content)
+        subprocess.run(["sha256sum", "--check", "--quiet", record.name], cwd=tmp_path, check=True)
+    for edited in (b"edited", b""):
+        path.write_bytes(edited)
+        with pytest.raises(InputError, match=r"list\.csv was changed since.*lost"), recorded(path):
+            pytest.fail("it would be replaced")
+    path.write_bytes(b"newer")
+    line = record.read_bytes()
+    with suppress(OSError), recorded(path):
+        assert not record.exists()  # a crash here leaves none
+        raise OSError("the disk is full")
+    assert record.read_bytes() == line
     record.unlink()
-    with pytest.raises(InputError, match="by its record"):
-        refuse_edited(path, "a list")
+    with recorded(path):
+        path.write_bytes(b"of others")
+    assert record.exists()
 
 
 @pytest.mark.parametrize(

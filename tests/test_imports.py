@@ -95,7 +95,7 @@ LIMITS = {
     # are stratified by candidates (50), loggers of epochs (125); short texts for notebooks (80);
     # folders that are missing, spreadsheets' delimiters, logs of resumed fits (22); counts with
     # their nouns (9), sums of files that people edit (23)
-    "": 665,
+    "": 669,
     "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25); audits of convolutional networks (10); odd keys,
@@ -153,7 +153,7 @@ LIMITS = {
     # marks of spreadsheets, thousands, decimal signs (46)
     "tables": 2853,
 }
-MOST_LINES, MOST_FILES = 28_110, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 28_115, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

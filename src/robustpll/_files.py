@@ -77,27 +77,31 @@ def refuse_replacing(path: Path, is_ours: Callable[[bytes], bool], what: str) ->
         )
 
 
-def record_sum(path: Path) -> None:
-    """Write a hidden file with the SHA-256 sum of a file beside it."""
-    write_whole(*_record_of(path))
+@contextmanager
+def recorded(path: Path) -> Iterator[None]:
+    """Replace a file within the context, unless someone edited it; a hidden file has its sum.
 
-
-def refuse_edited(path: Path, what: str) -> None:
-    """Raise InputError if a file has content, and not that of the last `record_sum`."""
-    if not path.exists() or not path.stat().st_size:
-        return
-    record, content = _record_of(path)
-    if not record.is_file() or record.read_bytes() != content:
+    Without the hidden file, as after a crash, nobody is assumed to have edited it.
+    """
+    record = path.with_name(f".{path.name}.sha256")
+    is_recorded = path.is_file() and record.is_file()
+    if is_recorded and record.read_bytes() != _line_of(path):
         raise InputError(
-            f"{path} is not {what}, or was changed since, by its record {record.name}: it would be "
-            "lost. Name another file, or move this one."
+            f"{path} was changed since it was written, by its record {record.name}: the changes "
+            "would be lost. Name another file, or move this one."
         )
+    record.unlink(missing_ok=True)
+    try:
+        yield
+        is_recorded = True
+    finally:
+        if is_recorded:
+            write_whole(record, _line_of(path))
 
 
-def _record_of(path: Path) -> tuple[Path, bytes]:
+def _line_of(path: Path) -> bytes:
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return path.with_name(f".{path.name}.sha256"), f"{digest}  {path.name}\n".encode()
+        return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n".encode()
 
 
 @dataclass(frozen=True)

@@ -654,12 +654,15 @@ def test_predictions_that_someone_edited_are_not_replaced() -> None:
     (label,) = {*rows_of()["label"][:1]}
     for edited in (written.replace(label, "zebra", 1), written + "\n", written[:-9]):
         Path("out.csv").write_text(edited, encoding="utf-8-sig")
-        predict(refused="out.csv is not a file of predict, or was changed since")
+        predict(refused="out.csv was changed since it was written")
         assert Path("out.csv").read_text(encoding="utf-8-sig") == edited
     Path("out.csv").write_text(written, encoding="utf-8-sig")
     write(frame(20, seed=2))
     predict()  # what nobody edited is replaced, also by predictions of another table
     assert len(rows_of()) == 20
+    Path(".out.csv.sha256").unlink()  # as after a crash
+    predict()
+    assert Path(".out.csv.sha256").exists()
 
 
 def test_a_damaged_model_or_one_from_elsewhere_is_told_in_a_sentence(model: Any) -> None:

@@ -5,7 +5,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import typer
 from numpy.typing import NDArray
 from typer import BadParameter, Option
 
-from robustpll._files import record_sum, refuse_edited, writing
+from robustpll._files import recorded, writing
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say
 from robustpll.errors import InputError, ModelFileError, counted, is_share, some_of
@@ -37,6 +37,8 @@ MODEL_START = rb'.{8}\{"__metadata__":\{"robustpll'  # after the length of safet
 ACCEPT, REVIEW = "accept", "review"
 BAD = "does not parse"
 TOO_FAR = "a number is too far from the training rows"
+PREDICTIONS_START = rb"(?:\xef\xbb\xbf)?(?:line|row)(.)(?:[^\n]*\1)?"  # with any delimiter
+PREDICTIONS_START += rb"\1".join(name.encode() for name in COLUMNS) + rb"\n"
 NO_THRESHOLD = (
     f"no {MIN_HELD_OUT} rows were held out to fix a threshold. Use robustpll fit, or, in Python, "
     "call calibrate_decisions before save"
@@ -401,17 +403,15 @@ def predict(
     keep = keep or []
     with errors_as_messages(stopped=f"{out} is not written."):
         classifier = _load(model, device)
-        start = rb"(?!)" if is_export else b""  # an export is never replaced
+        start = rb"(?!)" if is_export else PREDICTIONS_START  # an export is never replaced
         refuse_unwritable(out, (model, path), start, "a file of predict")
-        refuse_edited(out, "a file of predict")
         images = (image_input, images_root)
         table = _table_to_predict(classifier, path, file, question, images)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
         by = model.stem if is_export else ""
-        counts = _write(classifier, table, out, error, keep=keep, truth=truth, by=by)
-        if not is_export:
-            record_sum(out)
+        with nullcontext() if is_export else recorded(out):
+            counts = _write(classifier, table, out, error, keep=keep, truth=truth, by=by)
     for name, unseen in table.new_words.items():
         if unseen:
             words = f"words that training did not see ({some_of(map(repr, unseen))})"
