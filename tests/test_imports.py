@@ -99,8 +99,8 @@ LIMITS = {
     "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25); audits of convolutional networks (10); odd keys,
-    # versions and fields of grids are named (31)
-    "bench": 2426,
+    # versions and fields of grids are named (31); the time of an encoder (11)
+    "bench": 2437,
     # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
     # of rows (185); pictures in full size, annotators and their mistakes (58); excluded rows (50);
     # decisions that a spreadsheet saved again (10), the second class of a doubt (2)
@@ -119,8 +119,8 @@ LIMITS = {
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400); users'
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); bars in notebooks (30),
-    # compiled copies of networks (65); lazy layers, and modules of torch.jit are refused (15)
-    "engine": 4187,
+    # compiled copies of networks (65); lazy layers, and modules of torch.jit are refused (15); workers with much memory (4)
+    "engine": 4191,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -140,8 +140,8 @@ LIMITS = {
     "measures": 715,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
-    # parameter groups (17), faster steps on CUDA (25), what differs from publications (30)
-    "methods": 4930,
+    # parameter groups (17), faster steps on CUDA (25), what differs from publications (30); time of an encoder (6)
+    "methods": 4936,
     "opinion": 230,
     # seven pictures of fitted models, with docstrings (525)
     "plots": 625,
@@ -153,7 +153,7 @@ LIMITS = {
     # marks of spreadsheets, thousands, decimal signs (46)
     "tables": 2853,
 }
-MOST_LINES, MOST_FILES = 28_115, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 28_136, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

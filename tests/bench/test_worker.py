@@ -65,6 +65,14 @@ def test_bundles_have_every_run_once_and_can_be_stacked_and_the_longest_come_fir
     assert all(len(bundle.runs) == 1 for bundle in cut), "on a CPU a rest is cut like the whole"
 
 
+def test_a_method_that_trains_an_encoder_of_pictures_is_not_left_to_the_end() -> None:
+    """On an H200, that of DstPll took longer than any other bundle of the paper."""
+    cut = [b for b in bundles(PAPER.runs(), joined=True) if b.place == "cuda"]
+    names = [(b.runs[0].method.name, b.runs[0].dataset) for b in cut]
+    assert names.index(("dst_pll", "mnist")) < names.index(("proden", "mnist"))
+    assert names.index(("dst_pll", "lost")) > names.index(("proden", "lost"))
+
+
 def test_bundles_join_equal_shapes_and_leave_methods_for_the_host_off_the_gpu() -> None:
     cut = bundles(PAPER.runs(), joined=True)
     places = {bundle.runs[0].method.name: bundle.place for bundle in cut}

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ RANDOM = np.random.default_rng(0)
 TRUTH = RANDOM.integers(3, size=90)
 X = RANDOM.normal(TRUTH[:, None], 0.2, size=(90, 4))
 Y = (RANDOM.random((90, 3)) < 0.3) | np.eye(3, dtype=bool)[TRUTH]
+HELD: list[np.ndarray] = []  # in a worker
 
 
 def logged(job: tuple[Path, str], device: str) -> str:
@@ -50,6 +51,13 @@ def logged(job: tuple[Path, str], device: str) -> str:
     if end == "raise":
         raise InputError("no such job")
     return f"{end} on {device}, {torch.get_num_threads()}"
+
+
+def grown(megabytes: int, _: str) -> int:
+    """Keep so much memory, and return the number of the process."""
+    HELD.append(np.ones(megabytes * 2**17))
+    time.sleep(1.1)  # the pool looks at a worker's memory after each second
+    return os.getpid()
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
@@ -69,6 +77,13 @@ def test_a_killed_worker_is_replaced_and_its_job_repeated(executor: Any, tmp_pat
     begun = (tmp_path / "begun").read_text().splitlines()
     assert begun.count("once") == 2
     assert begun.count("fine") == 1
+
+
+def test_a_worker_that_needs_much_memory_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process would read its datasets and compile its code again."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    with closing(LocalExecutor("cpu", workers=1)) as executor:
+        assert len(set(executor.map(grown, [1, 400, 1, 1], "cpu"))) == 1
 
 
 def test_a_job_that_kills_every_worker_is_given_up_and_errors_stay_what_they_are(

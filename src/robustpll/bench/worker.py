@@ -24,7 +24,7 @@ from robustpll.attacks import PGD
 from robustpll.bench.grid import MOST_AUDITED, Condition, Run, fields_of
 from robustpll.bench.store import SCHEMA, UNKNOWN, Candidates, with_record
 from robustpll.datasets import load_dataset
-from robustpll.datasets.catalog import USUAL, entry_of
+from robustpll.datasets.catalog import USUAL, Entry, entry_of
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Noise
 from robustpll.datasets.problem import Problem, ood_rows
@@ -95,17 +95,28 @@ class Bundle:
         method, entry, rows = run.method, entry_of(run.dataset), training_rows(run.dataset)
         if self.draws_noise or not isinstance(method, ClassicalMethod | DeepMethod):
             return float(rows)  # only their order matters
-        if isinstance(method, ClassicalMethod):
-            factor, power = method.cost
-            fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
-            return float(len(self.runs) * (0.1 + fit))
-        if cuda and str(method.network) in CONVOLUTIONAL:  # together they are no faster
-            return 10 + rows * method.total_epochs * method.cost * self.models * SECONDS_PER_VIEW
-        steps = method.total_epochs * ceil(rows / method.batch_size) * method.cost
-        weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
-        if cuda:
-            return 10 + steps * (2e-4 + 1.5e-5 * self.models * weights / 4e5)
-        return 0.2 + steps * self.models * (5e-4 + 6 * method.batch_size * weights / 4e10)
+        if isinstance(method, DeepMethod):
+            return _training_seconds(method, entry, self.models, cuda=cuda)
+        factor, power = method.cost
+        fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
+        total = float(len(self.runs) * (0.1 + fit))
+        encoder = method.encoder_of((1,) * (entry.kind == "pictures") + (entry.features,))
+        if encoder is not None:  # runs on the same rows share it
+            models = len({each.dataset for each in self.runs})
+            total += _training_seconds(encoder, entry, models, cuda=cuda)
+        return total
+
+
+def _training_seconds(method: DeepMethod, entry: Entry, models: int, *, cuda: bool) -> float:
+    """A rough estimate of the time to train so many networks at once."""
+    rows = training_rows(entry.name)
+    if cuda and str(method.network) in CONVOLUTIONAL:  # together they are no faster
+        return 10 + rows * method.total_epochs * method.cost * models * SECONDS_PER_VIEW
+    steps = method.total_epochs * ceil(rows / method.batch_size) * method.cost
+    weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
+    if cuda:
+        return 10 + steps * (2e-4 + 1.5e-5 * models * weights / 4e5)
+    return 0.2 + steps * models * (5e-4 + 6 * method.batch_size * weights / 4e10)
 
 
 def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> list[Bundle]:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky import ProcessPoolExecutor, process_executor
 from torch import Tensor, nn
 
 from robustpll.engine.device import chosen_device
@@ -126,6 +127,9 @@ def start_worker(parent: int) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
+    # Loky ends a process whose memory grows by 300 MB, and with it datasets that were read, the
+    # connection to the GPU and compiled code.
+    process_executor._MAX_MEMORY_LEAK_SIZE = sys.maxsize
 
 
 class LocalExecutor(Executor):

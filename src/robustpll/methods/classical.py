@@ -16,7 +16,7 @@ from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
 from robustpll.errors import InputError
-from robustpll.methods.base import Method
+from robustpll.methods.base import DeepMethod, Method
 from robustpll.opinion import Opinion, stacked
 
 Tensors = dict[str, Tensor]  # by name; what a run learned has its training rows as "rows"
@@ -63,6 +63,10 @@ class ClassicalMethod(Method):
     def layout(self, shape: Shape) -> Layout:
         """Return types and shapes of what is learned from rows of this shape."""
         return self.learns
+
+    def encoder_of(self, shape: Shape) -> DeepMethod | None:
+        """Return how a network is trained that replaces rows of this shape by codes, if any is."""
+        return None
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         self.check(task, validation)

@@ -82,7 +82,7 @@ class DstPll(ClassicalMethod):
     encoder_epochs: Count = 100
 
     def layout(self, shape: Shape) -> Layout:
-        if not self._by_codes(shape):
+        if self.encoder_of(shape) is None:
             return self.learns
         layout: Layout = {"rows": (torch.float64, ("n", CODE)), "candidates": classical.SETS}
         for layer, inputs, outputs in (("hidden", "d", HIDDEN), ("mean", HIDDEN, CODE)):
@@ -90,14 +90,16 @@ class DstPll(ClassicalMethod):
             layout[f"encoder.{layer}.bias"] = (torch.float64, (1, outputs))
         return layout
 
-    def _by_codes(self, shape: Shape) -> bool:
-        return self.encoder == "always" or (self.encoder == "auto" and len(shape) > 1)
+    def encoder_of(self, shape: Shape) -> "AutoEncoder | None":
+        by_codes = self.encoder == "always" or (self.encoder == "auto" and len(shape) > 1)
+        return AutoEncoder(epochs=self.encoder_epochs) if by_codes else None
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
-        if not self._by_codes(task.rows.shape):
+        encoder = self.encoder_of(task.rows.shape)
+        if encoder is None:
             return super().fit(task, validation=validation)
         self.check(task, validation)  # before an encoder is trained
-        encoders, coded = encoded(task.rows, self.encoder_epochs)
+        encoders, coded = encoded(task.rows, encoder)
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
         fitted = plain.fit(replace(task, rows=coded))
         assert isinstance(fitted, Classical)
@@ -162,13 +164,13 @@ class Variational(nn.Module):
         return decoded, mean, log_variance
 
 
-def encoded(rows: Rows, epochs: int) -> tuple[list[Tensors], Rows]:
+def encoded(rows: Rows, method: AutoEncoder) -> tuple[list[Tensors], Rows]:
     """Return an encoder for each of R runs, and codes in place of rows; equal rows share them."""
     groups = classical.equal_runs(rows)
     distinct = rows.part([runs[0] for runs in groups])
     unlabelled = torch.ones(len(groups), len(rows), 1, dtype=torch.bool)  # all have the one class
     task = Task.of(distinct, unlabelled, (SEED,) * len(groups))
-    trained = train(AutoEncoder(epochs=epochs), task).net.state_dict()  # (groups, ...) each
+    trained = train(method, task).net.state_dict()  # (groups, ...) each
     stacked = {name: value.double() for name, value in trained.items() if "encoder." in name}
     encoders: dict[int, Tensors] = {}
     pool, indices = [], torch.empty_like(rows.indices, device=rows.device)
