@@ -119,7 +119,8 @@ LIMITS = {
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400); users'
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); bars in notebooks (30),
-    # compiled copies of networks (65); lazy layers, and modules of torch.jit are refused (15); workers with much memory (4)
+    # compiled copies of networks (65); lazy layers, and modules of torch.jit are refused (15);
+    # workers with much memory (4)
     "engine": 4191,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
@@ -140,7 +141,8 @@ LIMITS = {
     "measures": 715,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
-    # parameter groups (17), faster steps on CUDA (25), what differs from publications (30); time of an encoder (6)
+    # parameter groups (17), faster steps on CUDA (25), what differs from publications (30); time of
+    # an encoder (6)
     "methods": 4936,
     "opinion": 230,
     # seven pictures of fitted models, with docstrings (525)
