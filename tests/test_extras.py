@@ -31,6 +31,7 @@ RUNTIME = {Requirement(line).name for line in PROJECT["dependencies"]}
 # Packages whose names differ from those of their modules, and those that come with others.
 PACKAGE_OF = {"PIL": "pillow", "sklearn": "scikit-learn", "crowdkit": "crowd-kit"}
 PACKAGE_OF |= {"requests": "pooch", "markupsafe": "jinja2", "joblib": "scikit-learn"}
+PACKAGE_OF |= {"threadpoolctl": "scikit-learn"}
 PACKAGE_OF |= {"sentence_transformers": "sentence-transformers"}
 ALONE = {"tokenizers", "timm", "sentence-transformers"}  # no extra has them
 IN_NOTEBOOKS = {"IPython"}  # imported by code that runs in a kernel alone

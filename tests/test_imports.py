@@ -127,8 +127,9 @@ LIMITS = {
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
     # the memory (200), warm starts, checkpoints and callbacks (250); pictures in another unit, and
-    # training rows that calibrate (30); an index in another order, classes in place of objects (23)
-    "estimator": 3375,
+    # training rows that calibrate (30); an index in another order, classes in place of objects (23);
+    # how a model changes pictures (14)
+    "estimator": 3389,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1195,
     "html": 85,
@@ -142,8 +143,8 @@ LIMITS = {
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
     # parameter groups (17), faster steps on CUDA (25), what differs from publications (30); time of
-    # an encoder (6)
-    "methods": 4936,
+    # an encoder (6), threads of wrapped estimators, changes of pictures (10)
+    "methods": 4946,
     "opinion": 230,
     # seven pictures of fitted models, with docstrings (525)
     "plots": 625,
@@ -155,7 +156,7 @@ LIMITS = {
     # marks of spreadsheets, thousands, decimal signs (46)
     "tables": 2853,
 }
-MOST_LINES, MOST_FILES = 28_136, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 28_158, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

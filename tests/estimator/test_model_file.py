@@ -11,6 +11,7 @@ import sys
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,10 @@ from torch import Tensor, nn
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
 from robustpll.engine.augment import Augmentation
+from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.methods import (
     Auto,
-    Crdpll,
     Dirk,
     Ipal,
     Papi,
@@ -47,6 +48,7 @@ from robustpll.methods import (
     Proden,
     RobustPll,
     RobustPllEns,
+    RobustPllViews,
     Wrapped,
 )
 
@@ -221,13 +223,20 @@ def test_a_loaded_model_predicts_bit_by_bit_the_same(
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["again.pll", "model.pll"]
 
 
-@pytest.mark.parametrize("augment", [Augmentation(flip=True), lambda rows: 1 - rows])
-def test_code_that_changes_pictures_is_not_stored(augment: Any, tmp_path: Path) -> None:
-    model = PLLClassifier(Crdpll(epochs=1, augment=augment), random_state=0).fit(PICTURES, WORDS)
-    model.save(tmp_path / "model.pll")
+@pytest.mark.parametrize("augment", ["auto", Augmentation(flip=False), None, lambda rows: 1 - rows])
+@pytest.mark.parametrize("classifier", [RobustPLLClassifier, RobustPllViews])
+def test_a_loaded_model_mirrors_pictures_as_before_and_code_is_not_stored(
+    classifier: Any, augment: Any, tmp_path: Path
+) -> None:
+    model = classifier(epochs=1, augment=augment, network="convnet")
+    model = PLLClassifier(model) if isinstance(model, RobustPllViews) else model
+    colour = RNG.random((30, 3, 8, 8))
+    model.set_params(random_state=0).fit(colour, WORDS).save(tmp_path / "model.pll")
     again = load(tmp_path / "model.pll")
-    assert again.method.augment == "auto"
-    np.testing.assert_array_equal(again.predict_proba(PICTURES), model.predict_proba(PICTURES))
+    assert again.fitted_.method.augment == (augment if not isfunction(augment) else None)
+    np.testing.assert_array_equal(again.predict_proba(colour), model.predict_proba(colour))
+    [network, *_] = networks_of(again.fitted_)
+    assert network.net.mirrored == (augment == "auto")
 
 
 def test_a_loaded_model_checks_its_input_and_can_be_trained_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from robustpll.engine.augment import Augment
 from robustpll.engine.checkpoint import Checkpoint, Start
 from robustpll.engine.history import Callback
 from robustpll.engine.modules import ParameterGroups
@@ -215,6 +216,11 @@ class RobustPLLClassifier(CandidateClassifier):
         columns with outliers or skew, those with 90 % of their values in a fifth of their range.
         "standard": to mean 0 and standard deviation 1. None: not at all. With these two there are
         no adversaries, and the model cannot be attacked. Pictures are never bent.
+    augment : {"auto", "weak", "strong"}, `Augmentation`, callable or None
+        How pictures are changed at random in training. "auto": convolutional networks see them
+        weakly and strongly changed. Pictures in colour are then mirrored, too, and predictions are
+        means over both. If left and right matter, pass ``Augmentation(flip=False)`` of
+        `robustpll.engine.augment`. None: not at all.
     parameter_groups : callable or None
         From a member's module to dicts as torch's optimizers take them: "params", "lr" (the peak of
         the one-cycle schedule), "weight_decay". Parameters in no group have those of above.
@@ -248,6 +254,7 @@ class RobustPLLClassifier(CandidateClassifier):
     adversary: float | tuple[float, ...] | None = None
     early_stopping: bool = False
     precision: Literal["auto", "float32", "bf16"] = "auto"
+    augment: Augment = "auto"
     parameter_groups: ParameterGroups = None
     scale: Scale | None = "auto"
     text: Sequence[str] = ()
@@ -280,6 +287,7 @@ class RobustPLLClassifier(CandidateClassifier):
             )
             warnings.warn(message, DeprecationWarning, stacklevel=3)  # of the caller of `fit`
         chosen = {name: value for name, value in passed.items() if value is not None}
+        chosen["augment"] = self.augment  # None has a meaning
         if not {*former} - {"watch"} and not isinstance(self.adversary, tuple):
             auto = {name: chosen[name] for name in Auto.field_names() if name in chosen}
             early_stopping = self.early_stopping or self.validation_share is not None

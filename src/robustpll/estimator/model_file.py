@@ -20,6 +20,7 @@ from torch import Tensor
 
 import robustpll
 from robustpll._files import write_whole
+from robustpll.engine.augment import Augmentation
 from robustpll.engine.checkpoint import checksum
 from robustpll.engine.device import chosen_device, threads
 from robustpll.engine.history import History
@@ -145,11 +146,13 @@ def _described(method: Method) -> dict[str, Any]:
     """A method for JSON; marks stand for what only code or another part of the file has."""
     fields: dict[str, Any] = {name: getattr(method, name) for name in method.field_names()}
     for name, value in fields.items():
-        if callable(value) or hasattr(value, "get_params"):
+        if isinstance(value, Augmentation):
+            fields[name] = asdict(value)
+        elif callable(value) or hasattr(value, "get_params"):
             fields[name] = ESTIMATOR if hasattr(value, "get_params") else CALLABLE
-    for name, value in (("augment", "auto"), ("parameter_groups", None)):
+    for name in ("augment", "parameter_groups"):
         if fields.get(name) == CALLABLE:  # predictions do not need it
-            fields[name] = value
+            fields[name] = None
     return {"name": method.name, "fields": fields}
 
 
@@ -232,11 +235,14 @@ def load(
 
 def _method(about: dict[str, Any], network: Any = None) -> Any:
     """The method of a description; `_read_learned` sets an estimator that only has a mark."""
-    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in about["fields"].items()}
+    fields: dict[str, Any] = dict(about["fields"])
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     if network is not None and fields.get("network") == CALLABLE:
         fields["network"] = network
     if fields.get("estimator") == ESTIMATOR:
         del fields["estimator"]
+    if isinstance(fields.get("augment"), dict):
+        fields["augment"] = Augmentation(**fields["augment"])
     return METHODS[about["name"]](**fields)
 
 

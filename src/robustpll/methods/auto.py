@@ -14,6 +14,7 @@ from scipy.special import softmax
 from torch import Tensor
 
 from robustpll.attacks import Attack
+from robustpll.engine.augment import AUGMENT, Augment
 from robustpll.engine.data import Rows, Task, fold_indices
 from robustpll.engine.history import History
 from robustpll.engine.modules import ParameterGroups
@@ -120,6 +121,8 @@ class Auto(Method):
         See `RobustPLLClassifier`.
     crowd : {"hierarchical", "confusion", "number"}
         How annotators are described, see `robustpll.labels.annotators.Crowd`.
+    augment : {"auto", "weak", "strong"}, Augmentation, callable or None
+        See `RobustPLLClassifier`.
     parameter_groups : callable or None
         See `RobustPLLClassifier`.
 
@@ -143,7 +146,7 @@ class Auto(Method):
     published = False
     scale = "auto"
     uncertain = True
-    added_fields: ClassVar = {"parameter_groups": None}
+    added_fields: ClassVar = {"parameter_groups": None, "augment": "auto"}
 
     learner: Literal["auto", "network", "trees"] = "auto"
     epochs: Annotated[int | None, COUNT] = None
@@ -157,6 +160,7 @@ class Auto(Method):
     folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
     precision: Literal["auto", "float32", "bf16"] = "auto"
     crowd: annotators.Kind = "hierarchical"
+    augment: Annotated[Augment, AUGMENT] = "auto"
     parameter_groups: Annotated[ParameterGroups, GROUPS] = None
 
     def fit(self, task: Task, *, validation: Task | None = None) -> "Stack":
@@ -183,7 +187,7 @@ class Auto(Method):
         network = self._network(task)
         settings: dict[str, Any] = {"network": network, "batch_size": self.batch_size}
         settings |= {"precision": self.precision, "schedule": "one-cycle"}
-        settings |= {"parameter_groups": self.parameter_groups}
+        settings |= {"parameter_groups": self.parameter_groups, "augment": self.augment}
         if isinstance(network, str) and network in CONVOLUTIONAL:
             return self._on_views(task, settings)
         adversary = self.adversary

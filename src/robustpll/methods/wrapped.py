@@ -14,6 +14,7 @@ from joblib import parallel_config
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from robustpll.engine.data import Task
@@ -170,6 +171,11 @@ class Wrapped(ClassicalMethod):
         return replace(task, prior=prior)
 
     def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
+        # Threads of BLAS spin: on busy cores, a logistic regression takes many times as long.
+        with threadpool_limits(1 if isinstance(self.estimator, str) else None, "blas"):
+            return self._fit_run(run)
+
+    def _fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
         prior = run.prior.cpu().numpy()
         data = _Rows(
             as_float32(run.x),
