@@ -127,7 +127,7 @@ LIMITS = {
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
     # the memory (200), warm starts, checkpoints and callbacks (250); pictures in another unit, and
-    # training rows that calibrate (30); an index in another order, classes in place of objects (23);
+    # training rows that calibrate (30); an index in another order, classes for objects (23);
     # how a model changes pictures (14)
     "estimator": 3389,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
