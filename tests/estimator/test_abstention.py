@@ -318,18 +318,29 @@ def test_rows_of_the_training_are_warned_of(method: Method, tmp_path: Path) -> N
         with pytest.warns(UserWarning, match=sentence) as warned:
             model.calibrate_decisions(X[rows], y[rows])
         assert [warning.filename for warning in warned] == [__file__]
-    model.calibrate_decisions(*blobs(300, 2))  # without a warning
-    model.save(tmp_path / "model.pll")  # whose number of training rows is unknown
-    load(tmp_path / "model.pll").calibrate_decisions(X, y)
+    model.save(tmp_path / "model.pll")
+    for same in (model, load(tmp_path / "model.pll")):
+        same.calibrate_decisions(*blobs(300, 2))  # without a warning
+        with pytest.warns(UserWarning, match=sentence):
+            same.calibrate_decisions(X, y)
 
 
-@pytest.mark.parametrize("values", [3, 30, 300])
+def test_a_few_rows_of_a_large_training_are_warned_of() -> None:
+    """The model keeps only 1,000 of its training rows."""
+    X, y = blobs(9000, 1)
+    model = PLLClassifier(PlKnn()).fit(X, y)
+    with pytest.warns(UserWarning, match=r"X has training rows.* not trained on"):
+        model.calibrate_decisions(X[:300], y[:300])
+    model.calibrate_decisions(*blobs(300, 2))
+
+
+@pytest.mark.parametrize("values", [3, 30, 300, 10_000])
 def test_new_rows_that_equal_training_rows_are_not_warned_of(values: int) -> None:
-    X = np.random.default_rng(0).integers(0, values, (1200, 1)).astype(float)
+    X = np.random.default_rng(0).integers(0, values, (6000, 1)).astype(float)
     y = NAMES[(3 * X[:, 0] / values).astype(int)]
-    for learned in (100, 1000):
+    for learned in (100, 1000, 5000):
         model = PLLClassifier(PlKnn()).fit(X[:learned], y[:learned])
-        model.calibrate_decisions(X[1000:], y[1000:])
+        model.calibrate_decisions(X[5000:], y[5000:])
 
 
 def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:

@@ -121,6 +121,7 @@ class Reference:
     """A sample of distinct training rows, in the last hidden layer; other rows may be far away."""
 
     rows: Tensor  # (M, r, h) in float32, see `representation`
+    trained: int = 0  # training rows of which it is a sample; 0 if that is not known
 
     @classmethod
     def of(cls, fitted: Fitted, training: Rows, seed: int, *, has_ids: bool = False) -> Self | None:
@@ -136,7 +137,7 @@ class Reference:
         first = np.sort(np.unique(x, axis=0, return_index=True)[1])
         rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
         rows = rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous()
-        return cls(rows.to(fitted.device))
+        return cls(rows.to(fitted.device), len(training))
 
     @cached_property
     def limit(self) -> float:
@@ -146,12 +147,19 @@ class Reference:
         rows = self.rows.double()
         return float(nearest_distance(rows, rows, itself=True).mean(0).max())
 
-    def has_seen(self, distance: Floats, trained: int) -> bool:
-        """Whether most rows at these distances (n,) are surely of the `trained` training rows."""
+    def has_seen(self, distance: Floats) -> bool:
+        """Whether rows at these distances (n,) surely have training rows among them.
+
+        If all have, as many are at distance 0 as training rows are in the sample. Of new rows, no
+        more are than twice the share of the sample that equals other rows of it.
+        """
         count, width = self.rows.shape[1:]
-        drawn = min(trained, MOST_ROWS, max(2, MOST_NUMBERS // width))
-        # if training rows equal one another, new rows may equal them, too
-        return count > 0.9 * drawn and bool(np.median(distance) <= NEAR)
+        drawn = min(self.trained, MOST_ROWS, max(2, MOST_NUMBERS // width))
+        if not drawn or self.trained > 20 * drawn:
+            return False
+        repeated = max(0.0, 1 - count / drawn)
+        share = drawn / self.trained / 2 + 3 * repeated
+        return repeated < 0.1 and int((distance <= NEAR).sum()) >= max(3, share * len(distance))
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""

@@ -356,8 +356,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             right = inside[np.arange(len(rows)), opinion.predicted()]
             wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
         about, distance = {"source": source, "confidence": confidence}, self._distance(rows)
-        trained, reference = len(getattr(self, "labels_", ())), self.reference_  # none from a file
-        if trained and reference is not None and reference.has_seen(distance, trained):
+        if self.reference_ is not None and self.reference_.has_seen(distance):
             fault = "X has training rows, so that decide would reject new rows as unlike them"
             warnings.warn(
                 f"{fault}. Pass rows that were not trained on.", UserWarning, stacklevel=2

@@ -84,6 +84,7 @@ def save(classifier: Any, path: Path) -> None:
         stack["calibrated"] = bool(run.powers)
     if classifier.reference_ is not None:
         tensors[REFERENCE] = classifier.reference_.rows.cpu()
+        trust["training_rows"] = classifier.reference_.trained
     if classifier.recalibration_ is not None:
         trust["recalibration"] = asdict(classifier.recalibration_)
     if trial is not None:
@@ -439,7 +440,8 @@ def _read_abstention(model: Any, about: Any, tensors: Tensors, device: torch.dev
         members, width = abstention.representation_shape(model.fitted_, shape, width)
         rows = min(rows, abstention.MOST_ROWS)
         layout[REFERENCE] = (torch.float32, (members, rows, width))
-        model.reference_ = abstention.Reference(tensors[REFERENCE].to(device))
+        trained = int(about.get("training_rows", 0))
+        model.reference_ = abstention.Reference(tensors[REFERENCE].to(device), trained)
     tensors = _fitting(layout, tensors)
     if "recalibration" in about:
         model.recalibration_ = abstention.Recalibration(**about["recalibration"])
