@@ -19,6 +19,7 @@ from torch import nn
 
 from robustpll import InputError, PLLClassifier, RobustPLLClassifier
 from robustpll.callbacks import Checkpoint, CSVLogger, EpochState
+from robustpll.estimator import fitting
 from robustpll.methods import (
     CroSel,
     DstPll,
@@ -266,12 +267,34 @@ def test_a_damaged_file_is_refused_and_stays(begun: Path, tmp_path: Path) -> Non
     assert_equal(fit(CASES["Proden"][0](), resume=folder), fit(CASES["Proden"][0]()))
 
 
-def test_a_network_of_the_same_name_with_other_layers_is_refused(tmp_path: Path) -> None:
+def test_a_network_of_the_same_name_with_other_layers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interrupted("a module with dropout", tmp_path / "state")
     with_more_layers.__qualname__ = with_dropout.__qualname__
     model = PLLClassifier(Proden(epochs=6, network=with_more_layers, members=2))
+    with pytest.raises(InputError, match=r"is of another fit. These differ: network"):
+        fit(model, resume=tmp_path / "state")
+    monkeypatch.setattr(fitting, "_in_words", lambda value: repr(value).split(" at ")[0])
+    shutil.rmtree(tmp_path / "state")
+    interrupted("a module with dropout", tmp_path / "state")
     with pytest.raises(InputError, match="not a checkpoint of this training of Proden"):
         fit(model, resume=tmp_path / "state")
+
+
+def test_other_groups_of_parameters_are_refused(tmp_path: Path) -> None:
+    def same(module: Any) -> Any:
+        return [{"params": module.parameters(), "lr": 0.01}]
+
+    def higher(module: Any) -> Any:
+        return [{"params": module.parameters(), "lr": 1.0}]
+
+    higher.__qualname__, higher.__name__ = same.__qualname__, same.__name__
+    model = PLLClassifier(Proden(epochs=6, network=with_dropout, parameter_groups=same))
+    fit(model.set_params(random_state=0, checkpoint=tmp_path / "groups"))
+    model.set_params(method__parameter_groups=higher, checkpoint=None)
+    with pytest.raises(InputError, match="These differ: parameter_groups"):
+        fit(model, resume=tmp_path / "groups")
 
 
 def test_nothing_is_replaced_or_deleted(begun: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClass
 from robustpll.engine.history import EpochState, progress_bars, reporting
 from robustpll.estimator.fitting import row_weights
 from robustpll.methods import Auto, Proden, RobustPll
+from robustpll.model_selection import CandidateKFold
 
 NAMES = np.array(["ant", "bee", "cow"])
 X, LABELS = make_blobs(90, centers=3, cluster_std=0.7, center_box=(-8, 8), random_state=3)
@@ -119,6 +120,19 @@ def test_pipelines_searches_and_cross_validation_take_every_form_of_y(form: str)
         probability = cross_val_predict(quick(30), X, y, cv=2, method="predict_proba")
         assert np.mean(probability.argmax(-1) == LABELS) > 0.9
         np.testing.assert_allclose(probability.sum(-1), 1)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [Votes([["yes", "no"], ["yes", "yes"]] * 10), Candidates.of([{0, 1}, {0, 2}, {0}, {0, 1}] * 5)],
+    ids=["votes", "a class of all rows"],
+)
+def test_what_cross_validated_probabilities_would_change_is_refused(y: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    folds = CandidateKFold(2, random_state=0)
+    with pytest.raises(InputError, match=r"would change y before it fits. Use method='predict'"):
+        cross_val_predict(PLLClassifier("pl_knn"), rows, y, cv=folds, method="predict_proba")
+    assert len(cross_val_predict(PLLClassifier("pl_knn"), rows, y, cv=folds)) == 20
 
 
 def test_parameters_of_the_method_are_parameters_of_the_classifier() -> None:

@@ -101,7 +101,8 @@ def test_rows_become_the_worked_numbers(case: str) -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_each_dot_of_a_picture_is_scaled_by_itself(shape: tuple[int, ...], dtype: Any) -> None:
     pictures = np.array([[0, 0, 7, 9], [50, 0, 7, 5], [200, 0, 7, 1]], dtype=dtype).reshape(shape)
-    expected = np.array([[0, 0, 1, 1], [0.25, 0, 1, 0.5], [1, 0, 1, 0]])
+    constant = 1 if len(shape) == 2 else np.float32(7) / np.float32(255)  # others may come later
+    expected = np.array([[0, 0, constant, 1], [0.25, 0, constant, 0.5], [1, 0, constant, 0]])
     if dtype == np.uint8 and len(shape) == 4:
         expected = (pictures.reshape(3, 4) / 255).astype(np.float32)  # as networks expect
     np.testing.assert_array_equal(scaled(pictures), expected.reshape(shape))
@@ -219,9 +220,9 @@ LABELS = PICTURES[:, 4, 4].astype(int) // 64
 def test_pictures_of_bytes_stay_bytes_and_mean_the_same_numbers() -> None:
     pictures = PICTURES.copy()
     pictures.flags.writeable = False  # as from a file
-    features, rows = Features.fit_rows(pictures, "cpu")
-    reference, wide = Features.fit_rows(pictures.astype(np.float64), "cpu")
-    assert features == replace(reference, unit=255)
+    features, rows = Features.fit_rows(pictures, "cpu", "minmax")
+    reference, wide = Features.fit_rows(pictures.astype(np.float64), "cpu", "minmax")
+    assert features == reference
     assert {type(number) for number in features.shift + features.scale} == {float}
     assert rows.pool.dtype == torch.uint8
     some = torch.arange(0, 600, 7)[None]
@@ -289,8 +290,11 @@ def test_bytes_and_fractions_are_not_taken_for_one_another(
 
     fractions, masks = (pictures / 255).astype(np.float32), pictures > 127
     for model, rows, sentence in (
-        (fitted(pictures), fractions, "up to 1, but was fitted with bytes. Multiply by 255"),
-        (fitted(fractions), pictures, "integers, but was fitted with numbers up to 1. Divide"),
+        (fitted(pictures), fractions, "up to 1, but was fitted with numbers up to 255. Scale X"),
+        (fitted(pictures * 1.0), fractions, "up to 1, but was fitted with numbers up to 255"),
+        (fitted(fractions), pictures, "up to 255, but was fitted with numbers up to 1. Scale X"),
+        (fitted(fractions), pictures * 1.0, "up to 255, but was fitted with numbers up to 1"),
+        (fitted(2 * fractions - 1), pictures, "up to 255, but was fitted with numbers up to 1"),
     ):
         for ask in (model.predict, model.predict_proba, partial(model.decide, error=0.1)):
             with pytest.raises(InputError, match=sentence):
@@ -299,6 +303,7 @@ def test_bytes_and_fractions_are_not_taken_for_one_another(
         (pictures, pictures.astype(np.float32)),
         (pictures, np.zeros(pictures.shape)),
         (fractions, fractions - 3),
+        (fractions, fractions + 0.5),
         (fractions.astype(np.float64), masks.astype(np.uint8)),
         (masks.astype(np.uint8), masks.astype(np.float32)),
         (fractions * 2, pictures),
@@ -322,6 +327,17 @@ def test_bytes_with_channels_are_divided_by_255_whatever_the_training_rows_hold(
         assert rows.x(rows.everything).unique().tolist() == [pytest.approx(0.2)]
     assert {*Features.fit_rows(pictures, "cpu", "standard")[0].shift} == {51.0}
     assert {*Features.fit_rows(pictures, "cpu", None)[0].scale} == {1.0}
+
+
+@pytest.mark.parametrize("scale", ["auto", "minmax"])
+def test_a_grey_pixel_that_was_black_in_training_is_not_huge_later(scale: str) -> None:
+    pictures = np.zeros((40, 6, 6), dtype=np.uint8)
+    pictures[:, 2:4, 2:4] = np.random.default_rng(0).integers(0, 256, (40, 2, 2))
+    features, _ = Features.fit_rows(pictures, "cpu", scale)
+    later = pictures.copy()
+    later[:, 0, 0] = 255
+    for rows in (features.rows(later), features.rows(later * 1.0)):
+        assert rows.x(rows.everything).max() <= 1
 
 
 @pytest.mark.slow

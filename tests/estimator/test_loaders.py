@@ -285,3 +285,57 @@ def test_a_memory_map_with_a_gap_is_refused_with_its_row(
     fitted = model().fit(ROWS, SETS)
     with pytest.raises(InputError, match=r"too far from .* in 2 rows \(12, 55\)"):
         fitted.predict(mapped(tmp_path / "far.npy", far))
+
+
+def test_what_torchs_collate_function_cannot_join_is_told() -> None:
+    pairs = Pairs([*zip(TENSORS, SETS, strict=True)])
+    with pytest.raises(InputError, match=r"default_collate.*Pass the dataset, 0/1 vectors, or a"):
+        pairs_of(DataLoader(pairs, batch_size=20))
+    assert pairs_of(pairs)[1][0] == SETS[0]
+
+
+def test_labels_may_be_arrays_of_one_number() -> None:
+    items = [(row, torch.tensor([label])) for row, label in zip(TENSORS, LABELS, strict=True)]
+    np.testing.assert_array_equal(pairs_of(Pairs(items))[1], LABELS)
+
+
+def test_rows_of_several_arrays_must_be_collected() -> None:
+    items = [({"ids": row, "mask": row}, names) for row, names in zip(TENSORS, SETS, strict=True)]
+    with pytest.raises(InputError, match=r"Collect a dict or tuple of arrays, and pass it as X"):
+        pairs_of(Pairs(items))
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (ROWS.astype("datetime64[s]"), r"X holds dates or times \(datetime64\[s\]\)"),
+        ((row for row in ROWS), "X is a generator, which has its rows only once"),
+        (np.ma.array(ROWS, mask=ROWS > 3), "X contains NaN or infinity in"),
+    ],
+    ids=["dates", "generator", "mask"],
+)
+def test_arrays_that_would_be_misread_are_refused(rows: Any, fault: str) -> None:
+    with pytest.raises(InputError, match=fault):
+        model().fit(rows, SETS)
+
+
+def test_tensors_of_any_type_and_layout_are_rows() -> None:
+    expected = model().fit(TENSORS.bfloat16().float(), SETS).predict_proba(ROWS)
+    for rows in (TENSORS.bfloat16(), TENSORS.bfloat16().float().to_sparse()):
+        np.testing.assert_array_equal(model().fit(rows, SETS).predict_proba(ROWS), expected)
+
+
+@pytest.mark.parametrize(
+    "y", [SETS, ["abc"[label] for label in LABELS], (LABELS > 0).tolist()], ids=type
+)
+def test_arrays_of_arrow_are_candidates_and_names_keep_their_type(y: list[Any]) -> None:
+    listed = [[*names] for names in y] if y is SETS else y
+    for array in (pa.array(listed), pa.chunked_array([listed[:9], listed[9:]])):
+        assert Candidates.of(array) == Candidates.of(y)
+    alone = Candidates.of([{name} for name in y]) if y is not SETS else Candidates.of(y)
+    assert alone.classes.dtype == np.unique([*set().union(*SETS)] if y is SETS else y).dtype
+
+
+def test_names_beyond_64_bits_are_refused() -> None:
+    with pytest.raises(InputError, match=r"no integer of 64 bits. Convert the names to strings"):
+        Candidates.of([{2**63}, {1}])

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -181,7 +182,7 @@ def test_rows_to_predict_must_be_as_in_training() -> None:
 
 @pytest.mark.parametrize("rows", [IDS * 1.0, pd.DataFrame(IDS)], ids=["floats", "table"])
 def test_numbers_for_an_embedding_must_be_integers(rows: Any) -> None:
-    with pytest.raises(InputError, match=r"begins with an embedding, .* Pass X as an array of int"):
+    with pytest.raises(InputError, match=r"embeds numbers of X .* Pass X as an array of int"):
         proden(of_ids).fit(rows, LABELS)
     with pytest.raises(InputError, match="failed on a few rows"):
         proden(of_ids, scale=None).fit(rows, LABELS)
@@ -279,3 +280,80 @@ def test_a_module_that_returns_an_object_can_be_exported(tmp_path: Path) -> None
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     (probability,) = session.run(["probability"], {"X": rows})
     np.testing.assert_allclose(probability, model.predict_proba(rows), atol=1e-5)
+
+
+class Mixed(nn.Module):
+    """The first column is an id, and is embedded after the second layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers, self.ids = nn.Linear(2, 8), nn.Embedding(20, 8)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        embedded = self.ids(x[:, 0].long())
+        logits: Tensor = self.head(torch.cat([self.numbers(x[:, 1:]), embedded], 1).relu())
+        return logits
+
+
+class Positions(nn.Module):
+    """It embeds positions, which do not depend on the rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values, self.positions = nn.Linear(1, 8), nn.Embedding(3, 8)
+        self.head = nn.Linear(24, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.values(x[..., None]) + self.positions(torch.arange(3, device=x.device))
+        logits: Tensor = self.head(tokens.relu().flatten(1))
+        return logits
+
+
+def test_a_later_embedding_of_scaled_numbers_is_refused_but_not_one_of_positions() -> None:
+    rows = np.column_stack([RANDOM.integers(20, size=300), RANDOM.normal(size=(300, 2))])
+    parity = rows[:, 0].astype(int) % 2
+    for table in (rows, pd.DataFrame(rows), pd.DataFrame(rows.astype(int))):
+        with pytest.raises(InputError, match=r"embeds numbers of X as integers.*scale=None"):
+            proden(Mixed).fit(table, parity)
+    assert proden(Mixed, scale=None).fit(rows, parity).score(rows, parity) > 0.95
+    proden(Positions).fit(rows, parity)
+
+
+def test_fits_in_threads_are_those_of_one_after_the_other() -> None:
+    net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 3))
+    rows = RANDOM.normal(size=(60, 4)) + np.arange(60)[:, None] % 3
+    state = torch.get_rng_state()
+
+    def probability(seed: int) -> np.ndarray:
+        model = PLLClassifier(Proden(network=net, epochs=15, batch_size=20), random_state=seed)
+        return model.fit(rows, np.arange(60) % 3).predict_proba(rows)
+
+    expected = [probability(seed) for seed in range(6)]
+    with ThreadPoolExecutor(4) as pool:
+        for one, other in zip(expected, pool.map(probability, range(6)), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Centred(nn.Module):
+    """It keeps a mean outside of what files hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4), persistent=False)
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0).detach()
+        logits: Tensor = self.layer(x - self.mean)
+        return logits
+
+
+def test_buffers_that_a_file_would_lose_are_refused(tmp_path: Path) -> None:
+    rows = RANDOM.normal(size=(60, 4)) + np.arange(60)[:, None] % 3
+    model = PLLClassifier(Proden(network=Centred, epochs=3)).fit(rows, np.arange(60) % 3)
+    with pytest.raises(InputError, match=r"not saved: training changed the buffer '.*mean'"):
+        model.save(tmp_path / "model.pll")
+    assert not [*tmp_path.iterdir()]

@@ -3,12 +3,19 @@
 import gzip
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from robustpll.labels.annotators import Crowd, posterior_given_answers, resolve, shared_doubt
+from robustpll.labels.annotators import (
+    Crowd,
+    first_crowd,
+    posterior_given_answers,
+    resolve,
+    shared_doubt,
+)
 from robustpll.labels.votes import votes_for
 
 N, K = 4000, 4
@@ -29,7 +36,56 @@ def simulated(
     return answers, model, truth
 
 
-@pytest.mark.parametrize("kind", ["number", "confusion", "hierarchical"])
+def people_of(k: int, *habits: float | str, n: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    """Answers (n, annotators), 30 % of them missing, and true classes.
+
+    A number is how often the class is known, otherwise guessed. "same" always answers the same, and
+    "shifted" the next class in four of five rows.
+    """
+    rng = np.random.default_rng(1)
+    truth = rng.integers(k, size=n)
+    answers = []
+    for habit in habits:
+        if isinstance(habit, float):
+            given = np.where(rng.random(n) < habit, truth, rng.integers(k, size=n))
+        elif habit == "same":
+            given = np.zeros(n, dtype=int)
+        else:
+            given = np.where(rng.random(n) < 0.8, (truth + 1) % k, truth)
+        answers.append(np.where(rng.random(n) < 0.3, -1, given))
+    return np.stack(answers, 1), truth
+
+
+@pytest.mark.parametrize("k", [2, 4, 10, 60])
+@pytest.mark.parametrize("others", [(0.92, 0.6), (0.92, 0.6, 0.0), (0.9, 0.6, 0.6, "same")])
+def test_one_who_always_answers_the_same_is_not_believed(k: int, others: Any) -> None:
+    answers, truth = people_of(k, *others, "same")
+    crowd = first_crowd(answers, k)
+    assert crowd.reliability[:2].min() > crowd.reliability[-1] + 0.2
+    assert crowd.reliability[-1] < 1 / k + 0.15
+    known = crowd.log_likelihood(answers).argmax(-1) == truth
+    one_coin = Crowd.fit(answers, k, kind="number").log_likelihood(answers).argmax(-1) == truth
+    assert known[answers[:, 0] >= 0].mean() > 0.75
+    if "same" not in others:
+        assert one_coin.mean() < known.mean() - 0.15, "the class of these answers seems frequent"
+
+
+@pytest.mark.parametrize("k", [3, 6, 10])
+def test_people_with_the_same_wrong_code_book_do_not_outvote_more_others(k: int) -> None:
+    answers, truth = people_of(k, "shifted", "shifted", 0.6, 0.6, 0.6)
+    crowd = first_crowd(answers, k)
+    assert crowd.reliability[:2].max() < 0.4 < crowd.reliability[2:].min()
+    assert (crowd.log_likelihood(answers).argmax(-1) == truth).mean() > 0.85
+
+
+def test_without_a_model_answers_of_one_class_do_not_decide_all_rows() -> None:
+    answers, truth = people_of(4, 0.8, 0.8, "same", "same")
+    flat = np.full((len(answers), 4), 0.25)
+    labels = resolve(answers, flat).probability.argmax(-1)
+    assert (labels == truth).mean() > (votes_for(answers, 4).argmax(-1) == truth).mean() + 0.1
+
+
+@pytest.mark.parametrize("kind", ["number", "guesses", "confusion", "hierarchical"])
 def test_reliabilities_are_found(kind: str) -> None:
     skills = [0.9, 0.8, 0.7, 0.6, 0.5]
     answers, model, _ = simulated(skills)

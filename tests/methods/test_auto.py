@@ -71,7 +71,7 @@ def test_what_answers_tell_depends_on_who_gave_them_and_candidates_on_their_clas
     codes = np.where(right, truth[:, None], rng.integers(K, size=(N, 3)))
     matrix = np.ones((N, K), dtype=bool)
     flat = np.full((N, K), 1 / K)
-    answers = Answers(matrix, flat, flat, np.ones(N), codes).told("number")
+    answers = Answers(matrix, flat, flat, np.ones(N), codes).told()
     differ = (codes[:, 0] == codes[:, 1]) & (codes[:, 0] != codes[:, 2])
     assert (answers.likelihood.argmax(-1) == codes[:, 0])[differ].all()
     frequent = (np.arange(K) == truth[:, None]) | (np.arange(K) == 0)
@@ -79,6 +79,20 @@ def test_what_answers_tell_depends_on_who_gave_them_and_candidates_on_their_clas
     of_sets = Answers(frequent, prior, prior, np.ones(N), None)
     told = of_sets.given(np.full((N, K), 1 / K)).likelihood
     assert (told[truth > 0].argmax(-1) == truth[truth > 0]).all()  # class 0 is in every set
+
+
+@pytest.mark.parametrize("k", [3, 10])
+def test_one_who_always_answers_the_same_does_not_spoil_the_default(k: int) -> None:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(0, 2.0, (k, 5))
+    truth = rng.integers(k, size=600)
+    X = rng.normal(centres[truth], 1.0)
+    known = rng.random((600, 2)) < [0.92, 0.6]
+    answers = np.where(known, truth[:, None], rng.integers(k, size=(600, 2)))
+    votes = Votes(np.column_stack([answers, np.zeros(600, dtype=int)])[:400])
+    model = RobustPLLClassifier(random_state=0).fit(X[:400], votes)
+    assert model.score(X[400:], truth[400:]) > 0.85
+    assert (model.labels_ == truth[:400]).mean() > 0.9
 
 
 def blobs(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Layers with a leading model axis: (M, b, in) -> (M, b, out), models never mix."""
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -11,6 +12,8 @@ from torch.nn import functional as F
 
 from robustpll.engine.modules import EMBEDDINGS, Layout, is_frozen, logits_in, refuse_ids
 from robustpll.engine.random import Draws, seed_of
+
+GENERATORS = threading.RLock()  # of torch, see `seeded`
 
 
 class Linear(nn.Module):
@@ -282,9 +285,12 @@ def steady_statistics(net: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's generators of the CPU and this device, and restore them after the context."""
+    """Seed torch's generators of the CPU and this device, and restore them after the context.
+
+    All threads share these generators, so one waits for another.
+    """
     on_cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+    with GENERATORS, torch.random.fork_rng(devices=[device] if on_cuda else []):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
         if on_cuda:
             torch.cuda.manual_seed(seed)

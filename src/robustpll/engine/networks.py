@@ -80,10 +80,11 @@ def try_network(method: Any, rows: Rows, k: int, *, is_scaled: bool) -> None:
             "from which it was made."
         )
     layers = [part for part in net.modules() if not [*part.children()]]
-    if is_scaled and net.layout is None and isinstance(layers[0], EMBEDDINGS):
+    if is_scaled and net.layout is None and _embeds(net, layers, rows):
         raise InputError(
-            "network begins with an embedding, which takes integers, but X holds other numbers or "
-            "is a table. Pass X as an array of integers, or as a dict of arrays."
+            "network embeds numbers of X as integers, but they would be scaled to the range from 0 "
+            "to 1. Pass X as an array of integers, or as a dict or tuple of arrays, or fit with "
+            "scale=None."
         )
     positions = torch.arange(2)
     if net.layout is not None:
@@ -112,6 +113,30 @@ def try_network(method: Any, rows: Rows, k: int, *, is_scaled: bool) -> None:
                 f"shape {(count, k)}. It returned {tuple(logits.shape)}. Replace its last layer by "
                 f"nn.Linear({widths[-1] if widths else '...'}, {k})."
             )
+
+
+def _embeds(net: Any, layers: list[nn.Module], rows: Rows) -> bool:
+    """Whether an embedding looks up numbers of the rows; of positions, these are always the same.
+
+    A vector quantizer, which looks up the nearest code, is taken for one, too.
+    """
+    embeddings = [layer for layer in layers if isinstance(layer, EMBEDDINGS)]
+    if not embeddings or isinstance(layers[0], EMBEDDINGS):
+        return bool(embeddings)
+    ids: list[list[Tensor]] = []  # of each pass
+    hooks = [
+        layer.register_forward_pre_hook(lambda _, given: ids[-1].extend(given[:1]))
+        for layer in embeddings
+    ]
+    x = rows.x(torch.zeros((1, 2), dtype=torch.long))
+    for moved in (x, x + 1):
+        ids.append([])
+        with suppress(Exception), seeded(0, rows.device), torch.no_grad():
+            net.eval()(moved)  # it may fail after the embedding was asked
+    for hook in hooks:
+        hook.remove()
+    first, second = ids
+    return any(not torch.equal(*pair) for pair in zip(first, second, strict=False))
 
 
 class Embedded(nn.Module):

@@ -18,7 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from robustpll.attacks import Attack
-from robustpll.engine.checkpoint import Checkpoint, Session, Start, going_on
+from robustpll.engine.checkpoint import Checkpoint, Session, Start, checksum, going_on
 from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
@@ -30,7 +30,7 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
-from robustpll.estimator.features import Features, finite, refuse_odd_table
+from robustpll.estimator.features import Features, finite, plain_array, refuse_odd_table
 from robustpll.estimator.fitting import (
     ClassWeight,
     check_training,
@@ -179,8 +179,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed = session.seed(seed)
         if start is not None and start.epoch:  # another order of rows in each epoch
             seed = seed_of(seed, start.epoch)
-        former = None if is_new else getattr(self, "label_weights_", None)
-        if is_partial and not is_new:  # those before are of other rows
+        former, rows_before = None, self.__dict__.pop("_rows_before", "")
+        if getattr(self, "warm_start", False) and not is_partial:
+            self._rows_before = checksum("", {"pool": rows.pool, "indices": rows.indices})
+        if not is_new and not is_partial and self._rows_before == rows_before:
+            former = self.label_weights_
+        elif not is_new:  # label weights are not known, or of other rows
             former = self.fitted_.predict(rows).probability[0].cpu().numpy()
         task = task_of(rows, candidates, weight, seed, former)
         self.classes_: NDArray[Any] = candidates.classes
@@ -472,6 +476,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         try:
             X = np.asarray(X) if isinstance(X, Sequence) else X  # pictures of bytes stay bytes
+            X = plain_array(X)
             is_plain = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"  # maybe a memory map
             checks: Any = {"dtype": None if is_plain else np.float64}
             checks |= {"ensure_min_samples": least, "ensure_all_finite": False}

@@ -58,8 +58,8 @@ class PLLClassifier(CandidateClassifier):
         as a `Checkpoint` says. ``fit(X, y, resume=FOLDER)`` goes on after an interruption.
     warm_start : bool
         Whether `fit` goes on from the present network, with the same scaling of features and no
-        new classes. If there are as many rows as before, label weights go on, too, within the new
-        candidates. For methods that train networks once.
+        new classes. If the rows are the same, label weights go on, too, within the new candidates;
+        otherwise they start with its predictions. For methods that train networks once.
     cluster : {None, "local", "ray"} or "ray://host:port"
         Where networks, and folds of other learners, are trained: None in this process; "local" in
         processes of this machine; else on a Ray cluster. Results are equal up to rounding.

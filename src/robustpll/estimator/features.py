@@ -106,8 +106,7 @@ class Features:
         shape = numbers.shape[1:]
         linear: Any = {"shift": tuple(shift.tolist()), "scale": tuple(width.tolist())}
         if len(shape) > 1:
-            unit = 1 if numbers.dtype.kind == "f" else 255 * (numbers.dtype == np.uint8)
-            linear["unit"] = int(unit) if (numbers.max() <= 1) == (unit == 1) else 0
+            linear["unit"] = _unit(numbers)
         features = replace(rules, columns=columns, shape=shape, layout=layout, **linear)
         if scale in ("auto", "quantile") and len(shape) == 1:
             for number in range(shape[0]):  # one after another: X may be large
@@ -167,13 +166,14 @@ class Features:
         """Raise InputError if pictures surely go from 0 to 1 instead of 0 to 255, or reverse."""
         if not self.unit or X.ndim < 3:
             return
-        if self.unit == 255 and X.dtype.kind == "f" and 0 < X.max() <= 1:
-            fault, remedy = "numbers up to 1, but was fitted with bytes", "Multiply by 255"
-        elif self.unit == 1 and X.dtype.kind in "iu" and X.max() > 1:
-            fault, remedy = "integers, but was fitted with numbers up to 1", "Divide by 255"
+        most = float(X.max(initial=0))
+        if self.unit == 255 and X.dtype.kind == "f" and 0 < most <= 1:
+            fault = "numbers up to 1, but was fitted with numbers up to 255"
+        elif self.unit == 1 and most > (1 if X.dtype.kind in "iu" else 2):  # noise may exceed 1
+            fault = f"numbers up to {most:g}, but was fitted with numbers up to 1"
         else:
             return
-        raise InputError(f"X holds pictures of {fault}. {remedy}, or fit with such pictures.")
+        raise InputError(f"X holds pictures of {fault}. Scale X as in training.")
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
         """Which rows `rows` refuses, (n,): numbers are missing, infinite or too large."""
@@ -387,14 +387,18 @@ def _linear(
     size = int(np.prod(numbers.shape[1:]))
     if scale is None:
         return np.zeros(size), np.ones(size)
-    if scale != "standard" and numbers.dtype == np.uint8 and numbers.ndim == 4:
+    is_bytes = numbers.dtype == np.uint8 and numbers.ndim > 2
+    if is_bytes and (scale == "auto" or (scale == "minmax" and numbers.ndim == 4)):
         return np.zeros(size), np.full(size, 255.0)  # an attack of 2/255 is what people expect
     flat = numbers.reshape(len(numbers), -1)
     blocks = [*row_blocks(flat)]
     low = np.min([flat[rows].min(0) for rows in blocks], 0).astype(np.float64)
     high = np.max([flat[rows].max(0) for rows in blocks], 0).astype(np.float64)
     if scale != "standard":
-        return min_max(low, high)
+        shift, width = min_max(low, high)
+        if len(numbers.shape) > 2 and _unit(numbers) == 255:  # a constant pixel may change later
+            width[low == high] = 255
+        return shift, width
     mean = _sum(flat[rows].astype(np.float64) for rows in blocks) / len(flat)
     with np.errstate(over="ignore"):  # an infinite deviation is refused
         squares = _sum((flat[rows].astype(np.float64) - mean) ** 2 for rows in blocks)
@@ -411,6 +415,15 @@ def min_max(
     low = np.where(is_constant, 0.0, low)
     with np.errstate(over="ignore"):  # an infinite width is refused
         return low, np.where(is_constant & (high == 0), 1.0, high - low)
+
+
+def _unit(pictures: NDArray[Any]) -> int:
+    """The range that pixels are sure to have: from 0, or -1, to 1; to 255; or 0."""
+    low, high = float(pictures.min()), float(pictures.max())
+    if pictures.dtype.kind == "f" and high <= 1:
+        return 1
+    is_full = pictures.dtype == np.uint8 or (pictures.dtype.kind == "f" and high > 128)
+    return 255 if is_full and low >= 0 and 1 < high <= 255 else 0
 
 
 def _sum(blocks: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -472,6 +485,18 @@ def _placed(pool: Tensor, device: torch.device) -> Tensor:
 
 def _bad_column(name: Any, problem: str, remedy: str) -> InputError:
     return InputError(f"Column {name!r} {problem}. {remedy}")
+
+
+def plain_array(X: Any) -> Any:
+    """X without a mask, whose cells become NaN; refuse dates, and what has its rows only once."""
+    if isinstance(X, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(X), np.nan, X.data) if np.ma.is_masked(X) else X.data
+    if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        raise InputError(f"X holds dates or times ({X.dtype}). Turn them into numbers.")
+    if isinstance(X, Iterator):
+        kind = type(X).__name__
+        raise InputError(f"X is a {kind}, which has its rows only once. Pass an array of them.")
+    return X
 
 
 def finite(X: Any) -> Any:

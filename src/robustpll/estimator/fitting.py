@@ -1,5 +1,6 @@
 """Parts of a fit: weights of rows, callbacks, early stopping, and a check of what was learned."""
 
+import hashlib
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -110,11 +111,20 @@ def description_of(
     }
     fields = {name: getattr(method, name) for name in method.field_names()}
     about = {"version": robustpll.__version__, "method": type(method).__qualname__}
-    # without addresses, which a function's description has
-    about |= {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in fields.items()}
+    about |= {name: _in_words(value) for name, value in fields.items()}
     about |= {"watch": repr(share), "device": task.prior.device.type, "seed": str(task.seeds[0])}
     tensors = {part: {n: t for n, t in of.items() if t is not None} for part, of in parts.items()}
     return about | {part: checksum("", named) for part, named in tensors.items()}
+
+
+def _in_words(value: Any) -> str:
+    """Describe a field without addresses; a function has the hash of its code, too."""
+    words = re.sub(" at 0x[0-9a-f]+", "", repr(value))
+    code = getattr(getattr(value, "network", value), "__code__", None)
+    if code is None:
+        return words
+    known = (code.co_code, code.co_names, *map(_in_words, code.co_consts))
+    return f"{words} {hashlib.sha256(repr(known).encode()).hexdigest()[:16]}"
 
 
 def refuse_unscaled_views(method: Method, scale: Any, axes: int) -> None:

@@ -4,12 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from robustpll.engine.modules import is_several
 from robustpll.errors import InputError
 from robustpll.labels.parsing import SETS, array_of, object_array
+
+COLLATED = "Pass the dataset, 0/1 vectors, or a collate_fn that returns lists of sets."
 
 
 def pairs_of(loader: Any, y: Any = None) -> tuple[Any, Any]:
@@ -59,7 +63,10 @@ def rows_of(loader: Any) -> Any:
 
 def array_of_tensor(value: Any) -> Any:
     """Return a tensor of any device as an array, anything else as it is."""
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    value = value.detach().to_dense().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 
 def _items(loader: Any) -> Iterator[tuple[str, Any, bool]]:
@@ -72,15 +79,24 @@ def _items(loader: Any) -> Iterator[tuple[str, Any, bool]]:
             raise InputError(f"X is a {kind} without __len__. Define it, or use IterableDataset.")
         items = (loader[number] for number in range(len(loader)))
     by_default = is_batch and loader.collate_fn is default_collate
-    for number, item in enumerate(items):
+    for number, item in enumerate(_mixed_items(loader) if by_default else items):
         place = f"{'Batch' if is_batch else 'Item'} {number}"
         last = item[-1] if by_default and isinstance(item, list | tuple) and item else ()
         if isinstance(last, list | tuple) and any(not isinstance(part, str) for part in last):
             raise InputError(
-                f"{place} of X has candidates that torch's default_collate has mixed. Pass the "
-                "dataset itself, a collate_fn that returns lists of sets, or 0/1 vectors."
+                f"{place} of X has candidates that torch's default_collate has mixed. {COLLATED}"
             )
         yield place, item, is_batch
+
+
+def _mixed_items(loader: Any) -> Iterator[Any]:
+    """Yield batches of torch's default_collate, which cannot join sets."""
+    try:
+        yield from loader
+    except TypeError as error:
+        if "default_collate" not in str(error):
+            raise
+        raise InputError(f"{str(error).partition(';')[0]}. {COLLATED}") from error
 
 
 def _rows(rows: Any, place: str, is_batch: bool, before: list[NDArray[Any]]) -> NDArray[Any]:
@@ -92,7 +108,8 @@ def _rows(rows: Any, place: str, is_batch: bool, before: list[NDArray[Any]]) -> 
     array = array if is_batch else array[None]
     if array.dtype.kind not in "biuf" or array.ndim < 2:
         rule = "a batch has an array of rows" if is_batch else "a row is an array of numbers"
-        raise InputError(f"{place} of X: {rule}, but this is {_described(rows)}.")
+        remedy = " Collect a dict or tuple of arrays, and pass it as X." if is_several(rows) else ""
+        raise InputError(f"{place} of X: {rule}, but this is {_described(rows)}.{remedy}")
     if before and array.shape[1:] != before[0].shape[1:]:
         first, this = before[0].shape[1:], array.shape[1:]
         raise InputError(f"{place} of X has rows of shape {this}, but those before have {first}.")
@@ -112,6 +129,8 @@ def _labels(labels: Any, place: str, is_batch: bool, rows: int) -> Iterator[tupl
 def _label(label: Any, place: str) -> Any:
     """Return a label, a set or list of names, or a 0/1 vector (k,); refuse an empty one."""
     label = array_of_tensor(label)
+    if isinstance(label, np.ndarray) and label.shape == (1,):  # a label, as there are two classes
+        label = label[0]
     if isinstance(label, np.ndarray | np.generic) and (not label.ndim or label.dtype.kind in "OU"):
         label = label.tolist()
     if isinstance(label, np.ndarray):

@@ -115,9 +115,27 @@ def save(classifier: Any, path: Path) -> None:
     description = json.dumps(about, default=lambda number: number.item())
     try:  # what `load` would refuse is not written
         _classifier(json.loads(description[:LONGEST]), {**tensors}, method, "cpu")
+        for part in networks:
+            _refuse_lost_buffers(part, classifier.features_.shape, len(classifier.classes_))
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
     write_whole(path, _content(description, tensors))
+
+
+def _refuse_lost_buffers(part: Networks, shape: Shape, k: int) -> None:
+    """Raise an error if a user's module has buffers that training changed and no file keeps."""
+    tensors = part.net.state_dict()
+    lost = {name: of for name, of in part.net.named_buffers() if name not in tensors}
+    if not lost or isinstance(part.method.network, str):
+        return
+    nothing = torch.empty(1, 0, k, device=part.device)
+    again = _networks(part.method, {**tensors}, nothing, shape, [*part.seeds])
+    buffers = dict(again.net.named_buffers())
+    if changed := [name for name in lost if not torch.equal(lost[name], buffers[name])]:
+        fault = (
+            f"training changed the buffer {changed[0]!r} of the network, which is not persistent"
+        )
+        raise ValueError(f"{fault}. Register it with persistent=True")
 
 
 def _learned(fitted: Any) -> Tensors:

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from robustpll.engine.device import chosen_device
 from robustpll.engine.distributed import current_process
 from robustpll.engine.history import progress_bars, reporting
 from robustpll.engine.modules import FARTHEST
+from robustpll.engine.networks import try_network
 from robustpll.engine.stream import WINDOW_NUMBERS, Scratch, WindowTask
 from robustpll.errors import InputError, counted, is_count
 from robustpll.estimator.abstention import Reference
@@ -61,8 +62,13 @@ def fit_streamed(model: Any, method: Any, X: Any, passed: dict[str, Any]) -> Non
     """Fit a classifier by two passes over X, then by windows of rows in scratch files."""
     _refuse(model, method, X, passed)
     seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
-    features, classes, n = _scan(X, model._scale_for(method))
+    scale = model._scale_for(method)
+    features, classes, n = _scan(X, scale)
     (d,), k, size = features.shape, len(classes), method.batch_size
+    with closing(X.pieces()) as pieces:
+        two = [np.resize(column[:2], 2) for column in next(pieces).columns]
+    rows = Rows.scaled(torch.from_numpy(_scaled(two, features))[None])
+    try_network(method, rows, k, is_scaled=scale is not None)
     window = WINDOW_NUMBERS // (d + 10 * k * method.members) if X.window is None else X.window
     window = max(1, window // size) * size  # only the last one ends with a smaller batch
     folder = _folder(X, n * (4 * d + k // 8 + 1 + 4 * method.members * (2 * k + 1) + 12 * k))

@@ -17,13 +17,14 @@ from robustpll._display import Displayed
 from robustpll.labels.parsing import Ints
 from robustpll.labels.votes import Floats, votes_for
 
-Kind = Literal["number", "confusion", "hierarchical"]
+Kind = Literal["number", "guesses", "confusion", "hierarchical"]
 
 RIGHT, WRONG = 5.0, 2.0  # imagined answers of each annotator, so that few answers say little
 CONFUSED = 10.0  # imagined answers to each class, distributed as those of the whole crowd
 ROUNDS = 50
 STABLE = 1e-3  # largest change of a probability after which rounds end
 MOST_CLASSES = 50  # above, a matrix per annotator is too large, and known too little
+COLLAPSED = 0.1  # by how much more rows seem to be of one class than with guesses
 MISTAKES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25)  # shares of misleading rows to weigh
 USUAL_MISTAKES = 0.1  # mean of such shares before answers are seen: exponentially distributed
 DOUBT = 3.0  # factor on the measured slope: noise in both measures of doubt flattens it
@@ -50,6 +51,7 @@ class Crowd(Displayed):
     confusion: Floats | None  # (annotators, k, k): of each answer, by true class; None: equal
     mistakes: float  # share of rows that look like another class, to all annotators
     k: int
+    guesses: Floats | None = None  # (annotators, k): how often each answer is a guess; None: never
 
     @classmethod
     def fit(
@@ -67,6 +69,9 @@ class Crowd(Displayed):
         rows that it did not learn from. Without it, classes have shares that are estimated, too.
 
         - "number": one reliability per annotator, wrong answers are equally likely.
+        - "guesses": an annotator knows the class, or guesses as in all of the own answers. So one
+          who always answers the same tells nothing. With "number", and without a model, such an
+          annotator may become the most reliable one, because classes seem to have that share.
         - "confusion": a matrix per annotator, after Dawid and Skene (1979).
         - "hierarchical": between both. A matrix starts from that of the whole crowd, with more or
           fewer mistakes, and changes as far as an annotator's answers show it.
@@ -75,12 +80,23 @@ class Crowd(Displayed):
         votes = votes_for(answers, k)
         looks = (votes + 0.1) * (1.0 if prior is None else np.sqrt(prior))
         looks /= looks.sum(-1, keepdims=True).clip(min=1e-300)
-        kind = kind if k <= MOST_CLASSES else "number"
+        kind = kind if k <= MOST_CLASSES or kind == "number" else "guesses"
+        total = (answers >= 0).sum(0)
+        habits = np.asarray(told.sum(0)).reshape(annotators, k) + 0.5
+        habits /= habits.sum(-1, keepdims=True)
+        knows = np.full(annotators, RIGHT / (RIGHT + WRONG))
         for _ in range(ROUNDS):
-            if kind == "number":
+            if kind in ("number", "guesses"):
                 named = np.take_along_axis(looks, answers.clip(min=0), 1) * (answers >= 0)
-                right, total = named.sum(0), (answers >= 0).sum(0)
-                crowd = cls((right + RIGHT) / (total + RIGHT + WRONG), None, mistakes, k)
+                if kind == "guesses":  # the part of the right answers that is known
+                    part = knows[:, None] / (knows[:, None] + (1 - knows[:, None]) * habits)
+                    named *= part[np.arange(annotators), answers.clip(min=0)]
+                knows = (named.sum(0) + RIGHT) / (total + RIGHT + WRONG)
+                crowd = cls(knows, None, mistakes, k)
+                if kind == "guesses":
+                    guesses = (1 - knows[:, None]) * habits
+                    right = knows + guesses @ looks.mean(0)
+                    crowd = cls(right, None, mistakes, k, guesses)
             else:
                 counts = (told.T @ looks).reshape(annotators, k, k).transpose(0, 2, 1)
                 crowd = cls.of_counts(counts, kind, mistakes)
@@ -131,13 +147,27 @@ class Crowd(Displayed):
         if self.confusion is not None:
             table = self.confusion.transpose(0, 2, 1).reshape(-1, self.k)
             return np.asarray(told @ np.log(table.clip(1e-6)))
-        sure = self.reliability.clip(1e-3, 1 - 1e-3)
-        wrong = np.log((1 - sure) / max(self.k - 1, 1))
-        gain = np.log(sure) - wrong  # of the class that an answer names
+        sure = self.reliability.clip(1e-3, 1 - 1e-3)[:, None]
+        wrong = np.broadcast_to((1 - sure) / max(self.k - 1, 1), (len(sure), self.k))
+        if self.guesses is not None:
+            sure, wrong = 1 - self.guesses.sum(-1, keepdims=True) + self.guesses, self.guesses
+        gain = np.log(sure / wrong) + np.zeros_like(wrong)  # of the class that an answer names
         row, at = told.nonzero()
-        named = (gain[at // self.k], (row, at % self.k))
+        named = (gain.ravel()[at], (row, at % self.k))
         by_class = csr_matrix(named, (told.shape[0], self.k)).toarray()
-        return np.asarray(by_class + told @ np.repeat(wrong, self.k)[:, None])
+        return np.asarray(by_class + told @ np.log(wrong).ravel()[:, None])
+
+
+def first_crowd(answers: Ints, k: int) -> Crowd:
+    """Estimate a crowd before any model is known.
+
+    Matrices describe people who share a wrong code book. But if some always answer the same, all
+    rows may seem to be of that class; then the crowd is one of knowledge and guesses.
+    """
+    crowds = [Crowd.fit(answers, k, kind=kind) for kind in ("guesses", "hierarchical")]
+    even = np.full((len(answers), k), 1 / k)
+    largest = [posterior_given_answers(crowd, answers, even).mean(0).max() for crowd in crowds]
+    return crowds[int(largest[1] <= largest[0] + COLLAPSED)]
 
 
 class Resolved(NamedTuple):
@@ -178,7 +208,7 @@ def resolve(
     k = probability.shape[1]
     if says_the_same(probability):
         # It knows only the shares of classes, and answers tell them better.
-        alone = Crowd.fit(answers, k, kind=kind)
+        alone = first_crowd(answers, k)
         shares = posterior_given_answers(alone, answers, np.full_like(probability, 1 / k)).mean(0)
         probability, mistakes = np.tile(shares, (len(probability), 1)), 0.0
     if mistakes is None:

@@ -188,6 +188,8 @@ class Candidates(Displayed):
         """The matrix; for scikit-learn's stratified splitters, the likeliest classes."""
         if wants_labels(STRATIFIED):
             return self.likeliest(random_state=0).astype(dtype or np.int64)
+        if self.matrix.all(0).any():
+            refuse_encoding()
         return np.array(self.matrix, dtype=dtype, copy=copy)
 
     def __eq__(self, other: object) -> bool:
@@ -233,6 +235,22 @@ def wants_labels(stratified: set[str]) -> bool:
             raise InputError(f"Metrics of scikit-learn need true labels. {UNSCORED}")
         frame = frame.f_back
     return False
+
+
+def refuse_encoding() -> None:
+    """Raise InputError in scikit-learn's `cross_val_predict` of probabilities.
+
+    It replaces the values of each column by their numbers: names of annotators by 0, 1, ..., and
+    the 1 of a class that is a candidate in all rows by 0.
+    """
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__", "").startswith("sklearn.externals.") and frame.f_back:
+        frame = frame.f_back
+    if frame.f_code.co_name == "cross_val_predict":
+        raise InputError(
+            "cross_val_predict would change y before it fits. Use method='predict', or loop over "
+            "the folds: model.fit(X[train], y[train]).predict_proba(X[test])."
+        )
 
 
 def candidates_with(y: Any, classes: NDArray[Any]) -> Candidates:

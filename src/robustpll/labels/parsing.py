@@ -68,6 +68,8 @@ def items_of(y: Any) -> NDArray[Any]:
 def array_of(values: Any) -> NDArray[Any]:
     """Convert to an array; sets stay items, and strings are not mixed with other types."""
     if not isinstance(values, Sequence):
+        if type(values).__module__.startswith("pyarrow"):  # an array of strings must be copied
+            values = values.to_pandas()
         return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     is_text = {isinstance(item, str) for item in values}
     if is_text == {True}:
@@ -203,8 +205,13 @@ def as_names(values: list[Any]) -> NDArray[Any]:
     if all(isinstance(value, str) for value in values):
         _refuse_odd_names(set(values))
         return np.asarray(values, dtype=str)
+    if values and all(isinstance(value, bool | np.bool_) for value in values):
+        return np.asarray(values, dtype=bool)
     numbers = all(isinstance(value, int | float | np.number) for value in values)
     if numbers and all(float(value).is_integer() for value in values):
+        if beyond := [value for value in values if not -(2**63) <= value < 2**63]:
+            fault = "is no integer of 64 bits. Convert the names to strings."
+            raise InputError(f"The class name {beyond[0]} {fault}")
         return np.asarray(values, dtype=np.int64)
     kinds = some_of(sorted({type(value).__name__ for value in values}))
     rule = "all names must be strings, or all integers, without gaps. Convert them"

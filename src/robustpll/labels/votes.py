@@ -362,10 +362,16 @@ class Votes(Displayed):
 
         Splitters that stratify get the likeliest classes. With `cv=3`, folds are not stratified.
         """
-        from robustpll.labels.candidates import STRATIFIED, Candidates, wants_labels
+        from robustpll.labels.candidates import (
+            STRATIFIED,
+            Candidates,
+            refuse_encoding,
+            wants_labels,
+        )
 
         if wants_labels(STRATIFIED - {"check_cv"}):
             return Candidates.of(self).likeliest(random_state=0).astype(dtype or np.int64)
+        refuse_encoding()
         cells = self._plain_cells()
         gaps = missing_cells(cells, also=(self.missing,))
         return np.array(np.where(gaps, "", cells.astype(str)), dtype=dtype, copy=copy)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from robustpll.engine.data import Task
-from robustpll.labels.annotators import Crowd, Kind, resolve
+from robustpll.labels.annotators import Crowd, Kind, first_crowd, resolve
 from robustpll.labels.distractors import distractor_rates
 from robustpll.labels.votes import Floats, normalized
 from robustpll.opinion import Opinion
@@ -38,7 +38,7 @@ class Answers:
         answers = cls(candidates, prior, prior, weight, None, kind)
         if task.answers is None:
             return answers
-        return replace(answers, codes=task.answers[0].cpu().numpy()).told("number")
+        return replace(answers, codes=task.answers[0].cpu().numpy()).told()
 
     def given(self, probability: Floats) -> Self:
         """Estimate anew how often candidates are distractors, given probabilities (n, k)."""
@@ -46,16 +46,18 @@ class Answers:
         rates = distractor_rates(self.candidates[rows], probability[rows], self.weight[rows])
         return replace(self, likelihood=normalized(self.prior / rates))
 
-    def told(self, kind: Kind, probability: Floats | None = None, mistakes: float = 0.0) -> Self:
+    def told(self, probability: Floats | None = None, mistakes: float = 0.0) -> Self:
         """Estimate anew what answers tell, given a model's probabilities (n, k), if any."""
         assert self.codes is not None
         answered = (self.codes >= 0).any(-1)
         teaches = answered & (self.weight > 0)
         if not teaches.any():
             return self
-        known = None if probability is None else probability[teaches]
-        k = self.candidates.shape[1]
-        crowd = Crowd.fit(self.codes[teaches], k, known, kind=kind, mistakes=mistakes)
+        codes, k = self.codes[teaches], self.candidates.shape[1]
+        if probability is None:
+            crowd = first_crowd(codes, k)
+        else:
+            crowd = Crowd.fit(codes, k, probability[teaches], kind=self.kind, mistakes=mistakes)
         logs = crowd.log_likelihood(self.codes[answered])
         likelihood, sums = self.likelihood.copy(), logsumexp(logs, axis=-1)
         likelihood[answered] = np.exp(logs - sums[:, None])

@@ -476,7 +476,7 @@ class OneStack:
         for mistakes in annotators.MISTAKES:
             stack, told = self.with_numbers(evidence, careful), answers
             for _ in range(TURNS - 1):
-                told = answers.told(answers.kind, stack.probability(evidence), mistakes)
+                told = answers.told(stack.probability(evidence), mistakes)
                 fitted, loss = exponents(evidence, told)
                 stack = self.with_numbers(evidence, fitted)
             numbers.append(fitted)
@@ -487,7 +487,7 @@ class OneStack:
         shared = annotators.shared_doubt(answers.codes, probability) - annotators.LEAST_SHARED
         shared /= 1 - annotators.LEAST_SHARED
         stack = self.with_numbers(evidence, shared * careful + (1 - shared) * sure)
-        told = answers.told(answers.kind, stack.probability(evidence), mistakes)
+        told = answers.told(stack.probability(evidence), mistakes)
         likelihood = shared * answers.likelihood + (1 - shared) * told.likelihood
         return replace(stack, mistakes=mistakes), replace(answers, likelihood=likelihood)
 
