@@ -223,6 +223,29 @@ def test_integers_of_32_bits_may_hold_bytes(tmp_path: Path) -> None:
     assert read_images([tmp_path / "a.tiff"])[:, 0].tolist() == [values.tolist()]
 
 
+@pytest.mark.parametrize("kind", [np.uint16, np.int32])
+@pytest.mark.parametrize("most", [255, 256, 4095])
+def test_pictures_of_16_bits_that_would_become_black_are_bad(
+    kind: Any, most: int, tmp_path: Path
+) -> None:
+    values = np.array([[0, 100], [200, most]], dtype=kind)
+    Image.fromarray(values).save(tmp_path / "a.tiff")
+    if kind == np.int32 and most == 255:
+        return
+    with pytest.raises(InputError, match=rf"largest number is {most:,} of 65,535: convert it"):
+        read_images([tmp_path / "a.tiff"])
+
+
+def test_if_all_pictures_are_missing_the_folder_is_asked_for(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"file": ["a.png", "b.png"], "seen": ["a", "b"]})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    with pytest.raises(InputError, match=r"Paths start from the table's folder, or from `images_r"):
+        read_table(tmp_path / "table.csv", candidates="seen", image_input="file")
+    frame["file"] = ["p\\a.png", "p\\b.png"]
+    with pytest.raises(InputError, match=r"is missing: write / instead of"):
+        read_table(frame, candidates="seen", image_input="file")
+
+
 def test_options_of_pictures_need_a_column_of_them() -> None:
-    with pytest.raises(InputError, match="pass their column as image_input"):
+    with pytest.raises(InputError, match="pass their column as `image_input`"):
         read_table(pd.DataFrame({"a": [1, 2], "y": ["p", "q"]}), candidates="y", image_size=8)

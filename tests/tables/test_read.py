@@ -78,7 +78,7 @@ def test_other_delimiters_separators_and_encodings_are_named(write: Write) -> No
     [
         ("candidates", "c", "x,c\n1,a|b\n2,b\n3,a\n4,\n"),
         ("indicators", "is ", "x,is a,is b\n1,1,1\n2,0,1.0\n3,True,false\n4,0,0\n"),
-        ("votes", "by ", "x,by u,by v\n1,a,b\n2,b,\n3,NA,a\n4,,\n"),
+        ("votes", "by ", "x,by u,by v\n1,a,b\n2,b,\n3,,a\n4,,\n"),
     ],
 )
 def test_three_forms_of_the_same_candidates_agree(
@@ -333,3 +333,21 @@ def test_memory_is_a_small_multiple_of_the_table(tmp_path: Path) -> None:
     grown, read = map(float, done.stdout.split())
     assert read == len(frame)
     assert grown < 200
+
+
+def test_words_of_labels_that_are_read_as_gaps_are_told_if_they_may_be_a_class(write: Any) -> None:
+    votes = "x,by u,by v\n1,a,NA\n2,b,{}\n3,NA,a\n4,b,b\n"
+    with pytest.warns(UserWarning, match="Column 'by v': 'NA' is read as no label. If it is a cla"):
+        read_table(write(votes.format("")), votes="by ")
+    read_table(write(votes.format("a")), votes="by ")  # the word for gaps
+    with pytest.warns(UserWarning, match="Column 't': 'NA' is read as no label"):
+        read_table(write('x,c,t\n1,"[""NA""]",NA\n2,b,b\n'), candidates="c", truth="t")
+    read_table(write(votes.format("")), votes="by ", missing="NA")
+
+
+def test_an_annotator_is_no_feature(write: Any) -> None:
+    path = write("x,by u,by v\n1,a,b\n2,b,a\n3,a,a\n")
+    for role in ("text", "categories"):
+        with pytest.raises(InputError, match=f"'by u' is named in both `votes` and `{role}`"):
+            read_table(path, votes="by ", **{role: ["by u"]})
+    assert read_table(path, votes="by ", ignore=["by u"]).features.columns.tolist() == ["x"]

@@ -32,6 +32,7 @@ PYTHON = {
     r"Use save\(path\) instead.*": "Use `robustpll predict` with the model file.",
     r"`ignore` to leave it out": "--id if it names rows, in --ignore to leave it out",
     "errors_to": "errors",
+    r"on_bad_rows='skip'": "`skip_bad_rows`",
 }
 
 

@@ -110,7 +110,8 @@ class ColumnOptions:
 
     def ignored(self) -> list[str]:
         """Return the columns that are not features, though the table is not told what they are."""
-        return [*dict.fromkeys([*([self.id] if self.id else ()), *(self.ignore or ())])]
+        names = [self.id] if self.id and self.id != self.item else []
+        return [*dict.fromkeys([*names, *(self.ignore or ())])]
 
     def unused(self, table: "Table") -> list[str]:
         """Return the columns that would be features if pictures were not the only ones."""
@@ -446,7 +447,7 @@ def embed(
     *,
     out: Annotated[Path, Option(help="The table to write: .parquet or .csv.")],
     encoder: Annotated[str, Option(metavar="ENCODER", help=ENCODER)],
-    text: Annotated[Text, column_option(help="Column of texts.")] = None,
+    text: Annotated[Texts, column_option(help="Column of texts.")] = None,
     image_input: Annotated[Text, column_option(help="Column with paths of pictures.")] = None,
     images_root: ImagesRoot = None,
     normalize: Annotated[Text, Option(help=NORMALIZE)] = None,
@@ -458,9 +459,11 @@ def embed(
     The columns e0, e1, ... are appended to those of the table. A command that was stopped goes on
     where it ended, if it is run again with the same options.
     """
-    column = text if image_input is None else image_input
+    column = image_input if image_input is not None else text[0] if text else None
     if column is None or (text is not None and image_input is not None):
         raise BadParameter("pass one of --text and --image-input.")
+    if text is not None and len(text) > 1:
+        raise BadParameter("embed takes one --text. Embed its table again, for the next column.")
     if text is not None and (normalize is not None or images_root is not None):
         raise BadParameter("--normalize and --images-root are for --image-input.")
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
@@ -471,7 +474,7 @@ def embed(
 
         from robustpll.tables import encoders
 
-        check_columns(path, file, text=text, image_input=image_input)
+        check_columns(path, file, text=column if text else None, image_input=image_input)
         refuse_unwritable(out, (path,), rb"(?!)", "a table of embed")  # it may be any table
         network = encoders.Encoder.of(
             encoder, pictures=image_input is not None, normalize=normalize

@@ -16,7 +16,7 @@ from torch.optim import SGD, Optimizer
 from robustpll.engine.data import Batch, Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError, Rule, check_fields, refuse_other_length
+from robustpll.errors import InputError, Rule, check_fields, counted, refuse_other_length
 from robustpll.estimator.features import Features, finite, is_sparse
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import as_pandas, is_frame
@@ -136,9 +136,10 @@ class ClassDependent(CheckedNoise):
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         most = min(1 if self.cooccurrence == 1 else k, k - 1)
         if self.added > most:
+            partner = ", and cooccurrence=1 draws the partner alone" if most < k - 1 else ""
             raise InputError(
-                f"{self} can add at most {most} wrong classes, because there are {k} classes and "
-                "cooccurrence=1 only draws the partner. Lower `added` or `cooccurrence`."
+                f"{self} can add at most {counted(most, 'wrong class', 'wrong classes')}: there "
+                f"are {k} classes{partner}. Lower `added`."
             )
         draws = Draws.of(seeds, "class-dependent noise", like=rows.shift)
         order = draws.order(k)  # (R, k)

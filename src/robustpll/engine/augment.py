@@ -139,7 +139,11 @@ RECIPES: Mapping[str, Augmentation] = {
 Augment = Literal["auto", "weak", "strong"] | Callable[[Tensor], Tensor] | None
 AUGMENT = Rule(
     "'auto', 'weak', 'strong', None, an Augmentation, or a callable from pictures to pictures",
-    lambda value: callable(value) or value is None or str(value) in ("auto", *RECIPES),
+    lambda value: (
+        (callable(value) and not isinstance(value, type))
+        or value is None
+        or str(value) in ("auto", *RECIPES)
+    ),
 )
 
 

@@ -346,7 +346,7 @@ def _text_rules(X: Any, text: Iterable[str]) -> dict[str, Reduction]:
     """The reductions of the columns of texts."""
     texts: dict[str, Reduction] = {}
     names = {str(name): name for name in X.columns} if is_frame(X) else {}
-    for name in [text] if isinstance(text, str) else text:
+    for name in [text] if isinstance(text, str) else text or ():
         if name not in names:
             known = some_of(map(repr, names)) if names else "a DataFrame is needed"
             raise InputError(f"text names no column of X: {name!r} (there is: {known}).")

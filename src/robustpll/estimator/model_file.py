@@ -5,7 +5,7 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -115,27 +115,25 @@ def save(classifier: Any, path: Path) -> None:
     description = json.dumps(about, default=lambda number: number.item())
     try:  # what `load` would refuse is not written
         _classifier(json.loads(description[:LONGEST]), {**tensors}, method, "cpu")
-        for part in networks:
-            _refuse_lost_buffers(part, classifier.features_.shape, len(classifier.classes_))
+        _refuse_lost_buffers(networks, classifier.features_.shape, len(classifier.classes_))
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
     write_whole(path, _content(description, tensors))
 
 
-def _refuse_lost_buffers(part: Networks, shape: Shape, k: int) -> None:
-    """Raise an error if a user's module has buffers that training changed and no file keeps."""
-    tensors = part.net.state_dict()
-    lost = {name: of for name, of in part.net.named_buffers() if name not in tensors}
-    if not lost or isinstance(part.method.network, str):
-        return
-    nothing = torch.empty(1, 0, k, device=part.device)
-    again = _networks(part.method, {**tensors}, nothing, shape, [*part.seeds])
-    buffers = dict(again.net.named_buffers())
-    if changed := [name for name in lost if not torch.equal(lost[name], buffers[name])]:
-        fault = (
-            f"training changed the buffer {changed[0]!r} of the network, which is not persistent"
-        )
-        raise ValueError(f"{fault}. Register it with persistent=True")
+def _refuse_lost_buffers(parts: Sequence[Networks], shape: Shape, k: int) -> None:
+    """Raise an error if users' modules have buffers that training changed and no file keeps."""
+    for part in parts:
+        tensors = part.net.state_dict()
+        lost = {name: of for name, of in part.net.named_buffers() if name not in tensors}
+        if not lost or isinstance(part.method.network, str):
+            continue
+        nothing = torch.empty(1, 0, k, device=part.device)
+        again = _networks(part.method, {**tensors}, nothing, shape, [*part.seeds])
+        fresh = dict(again.net.named_buffers())
+        if changed := [name for name in lost if not torch.equal(lost[name], fresh[name])]:
+            fault = f"training changed the buffer {changed[0]!r} of the network, which is not"
+            raise ValueError(f"{fault} persistent. Register it with persistent=True")
 
 
 def _learned(fitted: Any) -> Tensors:

@@ -41,6 +41,8 @@ class StreamedRows:
 def feature_names(model: Any) -> tuple[str, ...]:
     """Return the names of a fitted model's features."""
     check_is_fitted(model, "fitted_")
+    if len(model.features_.shape) > 1:
+        raise InputError("The model was fitted with pictures, which cannot be streamed.")
     if not hasattr(model, "feature_names_in_"):
         rule = "Fit it with a DataFrame or ParquetRows"
         raise InputError(f"The model was fitted without names of features. {rule}.")

@@ -125,14 +125,15 @@ def _onnx_pictures(path: Path) -> Encoder:
     if len(entry.shape) != 4 or entry.shape[1] != 3:
         raise InputError(f"{path} takes {entry.shape}, not pictures (n, 3, height, width).")
 
-    step = entry.shape[0] if isinstance(entry.shape[0], int) else BATCH
+    is_fixed = isinstance(entry.shape[0], int)
+    step = entry.shape[0] if is_fixed else BATCH
     kind = np.float16 if entry.type == "tensor(float16)" else np.float32
 
     def run(pictures: Floats) -> Any:
         answers = []
         for start in range(0, len(pictures), step):
             part = pictures[start : start + step].astype(kind)
-            padding = np.zeros((step - len(part) if step < BATCH else 0, *part.shape[1:]), kind)
+            padding = np.zeros((step - len(part) if is_fixed else 0, *part.shape[1:]), kind)
             rows = {entry.name: np.concatenate([part, padding])}
             answers.append(_answer(session, rows, path)[: len(part)])
         answer = np.concatenate(answers)
@@ -244,7 +245,8 @@ def embed(
     parts = []
     for start in range(0, len(rows), CHUNK):
         chunk = slice(start, start + CHUNK)
-        parts.append(_chunk(store / f"{_digits(*texts[chunk])}.npy", encoder, rows[chunk]))
+        name = _digits(*texts[chunk], *map(_stamp, rows[chunk]))
+        parts.append(_chunk(store / f"{name}.npy", encoder, rows[chunk]))
         progress(min(start + CHUNK, len(rows)), len(rows))
     features = np.concatenate(parts)
     is_good: NDArray[np.bool_] = np.asarray(np.isfinite(features).all(-1))
@@ -258,6 +260,12 @@ def embed(
     write_whole(out, _content(cells, dict(zip(names, features.T, strict=True)), source, out))
     shutil.rmtree(store)
     return len(features), len(names), bad
+
+
+def _stamp(row: Any) -> str:
+    """Size and time of a picture, which may change between two calls."""
+    about = row.stat() if isinstance(row, Path) else None
+    return "" if about is None else f"{about.st_size} {about.st_mtime_ns}"
 
 
 def _digits(*words: str) -> str:

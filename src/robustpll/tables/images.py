@@ -16,16 +16,18 @@ from robustpll.errors import InputError, count_of_variable, is_count, some_of
 from robustpll.tables.source import SHOWN, BadRow, Lines
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # other formats may run programs
-MISSING, OUTSIDE = "missing", "outside the folder"
+MISSING, BACKSLASH, OUTSIDE = "missing", "with a backslash", "outside the folder"
 REASONS = {
     "": "names no picture",
     MISSING: "is missing, or is a folder",
+    BACKSLASH: "is missing: write / instead of \\",
     OUTSIDE: "is outside the folder: pass the folder of all pictures as `images_root`",
 }
 NO_PICTURE = f"is not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, or its beginning is damaged"
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")  # modes of Pillow
 SIZE, LARGEST_SIZE = 64, 1024  # pixels of a side: if pictures are larger or differ; and at most
 THREADS = 8
+DARK = 4096  # pictures of 16 bits with smaller numbers hold 8 or 12 bits, or hardly any light
 ORIENTATION = 0x0112  # tag of EXIF; from 5 on, height and width are exchanged
 
 Size = tuple[int, int]  # height and width
@@ -122,7 +124,8 @@ def located(name: str, table_folder: Path, root: Path) -> Path | str:
         files = [path for path in inside if path.is_file()]  # a pipe or a device would block
     except (OSError, ValueError, RuntimeError):  # impossible names, circular links
         return MISSING
-    return files[0] if files else MISSING if inside else OUTSIDE
+    absent = BACKSLASH if "\\" in name else MISSING
+    return files[0] if files else absent if inside else OUTSIDE
 
 
 def decoded(
@@ -183,8 +186,13 @@ def upright(path: Any, pixels: int) -> Any:
         raise InputError("has pixels in floating point: convert it to 8 bits")
     if picture.mode.startswith("I"):  # convert() would cut off at 255
         values = np.asarray(picture).clip(0, 65535)
-        has_bytes = picture.mode == "I" and values.max() < 256
-        return Image.fromarray((values if has_bytes else values // 256).astype(np.uint8))
+        most = int(values.max())
+        if picture.mode == "I" and most < 256:
+            return Image.fromarray(values.astype(np.uint8))
+        if 0 < most < DARK:
+            fault = f"is black as one of 16 bits, whose largest number is {most:,} of 65,535"
+            raise InputError(f"{fault}: convert it to 8 bits")
+        return Image.fromarray((values // 256).astype(np.uint8))
     if picture.has_transparency_data:
         return picture.convert("RGBA")
     return picture.convert("L" if picture.mode in GREY else "RGB")

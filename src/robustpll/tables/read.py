@@ -20,7 +20,7 @@ from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import is_frame
 from robustpll.labels.votes import DUPLICATES, Votes
 from robustpll.tables.checks import refuse_odd_features
-from robustpll.tables.images import PictureColumn, Size, size_of
+from robustpll.tables.images import MISSING, REASONS, PictureColumn, Size, size_of
 from robustpll.tables.labels import read_labels, true_labels
 from robustpll.tables.source import (
     BadRow,
@@ -217,7 +217,7 @@ def _read(options: Any, with_cells: bool = False, words: Callable[[str], str] = 
     bad.sort()
     _warn_of_absent(options, source.seen | options.seen)
     is_fatal = options.on_bad_rows == "error" or not is_good.any()
-    _report(bad, source, options.errors_to, is_fatal, words)
+    _report(bad, source, options, is_fatal, words)
     rows = slice(None) if is_good.all() else is_good
     words_of_csv = X.select_dtypes("category").columns if source.unit == "line" else ()
     types = dict.fromkeys(words_of_csv, "string[pyarrow]")  # only users declare categories
@@ -225,14 +225,17 @@ def _read(options: Any, with_cells: bool = False, words: Callable[[str], str] = 
     y, truth = build(rows), None
     named = like.y if y is None and like is not None else y
     sets = None if named is None else Candidates.of(named)
+    classes = None if sets is None else sets.classes
     if options.truth is not None:
-        classes = None if sets is None else sets.classes
         truth = true_labels(frame.loc[rows, options.truth], classes, rename)
+    warn_of_gaps(source, {*labels, *several(options.truth)} - {options.item}, classes)
     if y is not None and sets is not None:
         refuse_odd_features(X.drop(columns=[*source.reading.text]), sets)
-    left_out = tuple(name for name in source.names if name not in X)
-    question = getattr(getattr(source, "question", None), "question", None)
-    reading = replace(source.reading, left_out=left_out, question=question)
+    reading = replace(
+        source.reading,
+        left_out=tuple(name for name in source.names if name not in X),
+        question=getattr(getattr(source, "question", None), "question", None),
+    )
     table = Table(X, y, truth, lines[rows], tuple(bad), reading, pictures)
     if with_cells:
         object.__setattr__(table, "cells", batch.cells.filter(is_good))
@@ -270,7 +273,7 @@ def _check(options: Any) -> None:
         raise InputError(f"like={options.like!r}: it must be a result of read_table.")
     _check_answers(options)
     if options.image_size is not None and options.image_input is None:
-        raise InputError("image_size is the size of pictures: pass their column as image_input.")
+        raise InputError("`image_size` is that of pictures: pass their column as `image_input`.")
     if options.images_root is not None and not Path(options.images_root).is_dir():
         raise InputError(f"images_root={str(options.images_root)!r}: there is no such folder.")
     if options.errors_to is not None:
@@ -305,23 +308,48 @@ def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[st
             role_of[name] = argument
     labels = [*several(options.candidates or options.item)]
     if form in ("indicators", "votes"):
-        labels = [n for n in names if str(n).startswith(str(prefix)) and n not in role_of]
-        if not prefix or not labels or prefix in labels:
-            rule = f"it must be the beginning of some of {some_of(map(repr, names))}"
-            raise InputError(f"{form}={prefix!r}: {rule}, and not the whole name of one.")
+        labels = _named_by(str(form), str(prefix), names, role_of)
     if (image_input := source.reading.image_input) is not None:
         check_names(names, [image_input], "image_input")
-        others = {*labels, options.truth} - {options.item}  # rows may be named by their files
-        if any(declared.values()) or image_input in others:
-            rule = "must be a column of its own, and the pictures the only features"
-            raise InputError(f"image_input={image_input!r} {rule}: pass no `categories` or `text`.")
-        return form, labels, []
+        rule = "makes pictures the only features: pass no `categories` or `text`"
+        if image_input in {*labels, options.truth} - {options.item}:  # files may name the rows
+            rule = "must be a column of its own, without labels"
+        elif not any(declared.values()):
+            return form, labels, []
+        raise InputError(f"image_input={image_input!r} {rule}.")
     if options.like is None:
         others = {*role_of, *labels, *source.left_out}.difference(*declared.values())
         return form, labels, [name for name in names if name not in others]
     features = options.like.features.columns.tolist()
     check_names(names, features, "like")
     return form, labels, features
+
+
+def _named_by(form: str, prefix: str, names: list[str], role_of: dict[str, str]) -> list[str]:
+    """Return the columns of labels that begin so, but for those with another role."""
+    begun = [name for name in names if str(name).startswith(prefix)]
+    if both := [n for n in begun if role_of.get(n) in ("categories", "text")]:
+        roles = f"both `{form}` and `{role_of[both[0]]}`"
+        raise InputError(f"Column {both[0]!r} is named in {roles}: it has labels, or is a feature.")
+    labels = [name for name in begun if name not in role_of]
+    if not prefix or not labels or prefix in labels:
+        rule = f"it must be the beginning of some of {some_of(map(repr, names))}"
+        raise InputError(f"{form}={prefix!r}: {rule}, and not the whole name of one.")
+    return labels
+
+
+def warn_of_gaps(source: Source, columns: set[str], classes: Any) -> None:
+    """Warn of words such as NA that labels lose though they may be a class.
+
+    They may be if there are empty cells, too, or if other labels name such a class.
+    """
+    for name in sorted(columns & source.gaps_of.keys()):
+        words = source.gaps_of[name] - {*source.reading.missing}
+        named = set[str]() if classes is None else {*map(str, classes)}
+        words = words - {""} if "" in words else words & named
+        if words:
+            these = f"Column {name!r}: {some_of(map(repr, sorted(words)))} is read as no label"
+            warnings.warn(f"{these}. If it is a class, rename it.", UserWarning, stacklevel=5)
 
 
 def _warn_of_absent(options: Any, seen: set[Any]) -> None:
@@ -336,12 +364,12 @@ def _warn_of_absent(options: Any, seen: set[Any]) -> None:
 def _report(
     bad: Sequence[BadRow],
     source: Source,
-    errors_to: Any,
+    options: Any,
     is_fatal: bool,
     words: Callable[[str], str],
 ) -> None:
     """List faults in a file, with reasons in other `words`; raise an error if they are fatal."""
-    unit = source.unit
+    unit, errors_to = source.unit, options.errors_to
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
         listed = pd.DataFrame([*bad], columns=[unit, "column", "value", "reason"])
         listed["reason"] = listed["reason"].map(words)
@@ -349,11 +377,16 @@ def _report(
         write_whole(Path(errors_to), text.encode())
     if bad and is_fatal:
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
-        where = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
+        where = f"{errors_to} lists them" if errors_to else "`errors_to` lists them in a file"
         count = len({fault.line for fault in bad})
+        remedy = "Correct them: no row is left"
+        if {fault.reason for fault in bad} == {REASONS[MISSING]}:
+            remedy = "Paths start from the table's folder, or from `images_root`"
+        elif options.on_bad_rows == "error":
+            remedy = "Correct them, or leave them out with on_bad_rows='skip'"
         raise InputError(
             f"{source.title}: {counted(count, 'row does', 'rows do')} not parse ({first}). "
-            f"{where}. Correct them, or leave them out with on_bad_rows='skip'."
+            f"{where}. {remedy}."
         )
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -150,6 +150,11 @@ class Source:
         """The words for "no value" that occurred so far."""
         return set()
 
+    @cached_property
+    def gaps_of(self) -> defaultdict[str, set[str]]:
+        """The words for "no value" that occurred in a column of text of a CSV file."""
+        return defaultdict(set)
+
     def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
         """Yield these columns in batches of at most `most_rows` rows, or all rows in one."""
         yield Batch(self.content, np.arange(len(self.content)), [])
@@ -171,6 +176,9 @@ class Source:
             batch = Batch(cells.select([*copied]) if copied else None, lines, bad)
             del cells  # each column of text is freed when it is converted
             for name, kind in kinds.items():
+                if kind and self.unit == "line":
+                    is_gap = pc.is_in(columns[name], pa.array(GAPS))
+                    self.gaps_of[name].update(columns[name].filter(is_gap).unique().to_pylist())
                 columns[name], is_odd, words = self._typed(columns[name], kind)
                 faults = bad_rows(is_odd, lines, name, words, NOT_A_NUMBER)
                 bad.extend(map(self._explained, faults))
