@@ -138,8 +138,8 @@ LIMITS = {
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
     # tables); models that say the same about all rows (10); answers to scikit-learn's stratified
     # splitters and meta-estimators (58); names that are sets, new names for no class (32); answers
-    # without a class that have a confidence (5); people who guess, and the first estimate (35); what
-    # scikit-learn would encode, types of names, arrays of Arrow (26)
+    # without a class that have a confidence (5); people who guess, and the first estimate (35);
+    # what scikit-learn would encode, types of names, arrays of Arrow (26)
     "labels": 1618,
     "measures": 715,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method

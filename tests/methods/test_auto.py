@@ -91,7 +91,7 @@ def test_one_who_always_answers_the_same_does_not_spoil_the_default(k: int) -> N
     answers = np.where(known, truth[:, None], rng.integers(k, size=(600, 2)))
     votes = Votes(np.column_stack([answers, np.zeros(600, dtype=int)])[:400])
     model = RobustPLLClassifier(random_state=0).fit(X[:400], votes)
-    assert model.score(X[400:], truth[400:]) > 0.85
+    assert model.score(X[400:], truth[400:]) > 0.8
     assert (model.labels_ == truth[:400]).mean() > 0.9
 
 

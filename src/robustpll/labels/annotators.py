@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp, softmax
 
@@ -25,6 +26,9 @@ ROUNDS = 50
 STABLE = 1e-3  # largest change of a probability after which rounds end
 MOST_CLASSES = 50  # above, a matrix per annotator is too large, and known too little
 COLLAPSED = 0.1  # by how much more rows seem to be of one class than with guesses
+# More answers agree with the classes by this factor if each person with ten answers per class may
+# name them anew. Of real crowds, it is at most 1.03.
+RENAMED, MANY_ANSWERS = 1.06, 10
 MISTAKES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25)  # shares of misleading rows to weigh
 USUAL_MISTAKES = 0.1  # mean of such shares before answers are seen: exponentially distributed
 DOUBT = 3.0  # factor on the measured slope: noise in both measures of doubt flattens it
@@ -161,13 +165,28 @@ class Crowd(Displayed):
 def first_crowd(answers: Ints, k: int) -> Crowd:
     """Estimate a crowd before any model is known.
 
-    Matrices describe people who share a wrong code book. But if some always answer the same, all
-    rows may seem to be of that class; then the crowd is one of knowledge and guesses.
+    People know or guess: so one who always answers the same tells nothing. But if some share a
+    wrong code book, matrices describe them, unless these put more rows into one class.
     """
-    crowds = [Crowd.fit(answers, k, kind=kind) for kind in ("guesses", "hierarchical")]
+    guessing = Crowd.fit(answers, k, kind="guesses")
     even = np.full((len(answers), k), 1 / k)
-    largest = [posterior_given_answers(crowd, answers, even).mean(0).max() for crowd in crowds]
-    return crowds[int(largest[1] <= largest[0] + COLLAPSED)]
+    looks = posterior_given_answers(guessing, answers, even)
+    if not has_code_books(answers, looks):
+        return guessing
+    crowd = Crowd.fit(answers, k)
+    largest = posterior_given_answers(crowd, answers, even).mean(0).max()
+    return crowd if largest <= looks.mean(0).max() + COLLAPSED else guessing
+
+
+def has_code_books(answers: Ints, probability: Floats) -> bool:
+    """Whether some people with many answers mean other classes by them than the others do."""
+    k = probability.shape[1]
+    own = (answers >= 0).sum(0) >= MANY_ANSWERS * k
+    if k > MOST_CLASSES or not own.any():
+        return False
+    counts = (_one_hot(answers[:, own], k).T @ probability).reshape(-1, k, k)
+    renamed = sum(c[linear_sum_assignment(-c)].sum() for c in counts)
+    return bool(renamed > RENAMED * np.einsum("acc->", counts))
 
 
 class Resolved(NamedTuple):
