@@ -212,3 +212,8 @@ def test_a_change_of_ones_own_may_be_computed_in_float64(digits: Any) -> None:
         for change in (lambda x: x / 2, lambda x: x.double() / 2)
     ]
     np.testing.assert_array_equal(losses[0]["loss"], losses[1]["loss"])
+
+
+def test_a_class_is_no_change_of_pictures() -> None:
+    with pytest.raises(InputError, match="augment"):
+        Proden(augment=Augmentation)  # type: ignore[arg-type]

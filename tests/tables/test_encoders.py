@@ -276,12 +276,38 @@ def test_pictures_of_another_folder_are_encoded_anew(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("photos")
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [1, 3, 32, 50])
 def test_an_encoder_may_take_a_fixed_number_of_rows(rows: int) -> None:
     embed()
     write_picture_encoder(Path("encoder.onnx"), rows=rows)
     embed(out="fixed.csv")
     pd.testing.assert_frame_equal(pd.read_csv("fixed.csv"), pd.read_csv("out.csv"))
+
+
+@pytest.mark.usefixtures("photos", "small_chunks")
+def test_pictures_that_changed_are_encoded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = Encoder.features
+
+    def stopped(self: Encoder, cells: Any) -> Any:
+        if cells[0].name == "20.png":
+            raise KeyboardInterrupt
+        return features(self, cells)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "features", stopped)
+        embed(code=130)
+    Image.new("RGB", (4, 9), "black").save("photos/0.png")
+    embed()
+    embed(out="expected.csv")
+    pd.testing.assert_frame_equal(pd.read_csv("out.csv"), pd.read_csv("expected.csv"))
+
+
+@pytest.mark.usefixtures("photos")
+def test_one_column_is_embedded_at_a_time() -> None:
+    words = ["embed", "photos.csv", "--encoder", "encoder.onnx", "--out", "out.csv"]
+    result = CliRunner().invoke(app, [*words, "--text", "code", "--text", "vote"])
+    assert result.exit_code == 2
+    assert "embed takes one --text" in result.output
 
 
 @pytest.mark.usefixtures("photos")

@@ -55,7 +55,7 @@ class Crowd(Displayed):
     confusion: Floats | None  # (annotators, k, k): of each answer, by true class; None: equal
     mistakes: float  # share of rows that look like another class, to all annotators
     k: int
-    guesses: Floats | None = None  # (annotators, k): how often each answer is a guess; None: never
+    guesses: Floats | None = None  # (annotators, k): of each answer, of "guesses"
 
     @classmethod
     def fit(

@@ -119,7 +119,7 @@ class Auto(Method):
         Number of folds; each network and each forest leaves out one.
     precision : {"auto", "float32", "bf16"}
         See `RobustPLLClassifier`.
-    crowd : {"hierarchical", "confusion", "number"}
+    crowd : {"hierarchical", "confusion", "guesses", "number"}
         How annotators are described, see `robustpll.labels.annotators.Crowd`.
     augment : {"auto", "weak", "strong"}, Augmentation, callable or None
         See `RobustPLLClassifier`.
