@@ -166,24 +166,30 @@ def first_crowd(answers: Ints, k: int) -> Crowd:
     """Estimate a crowd before any model is known.
 
     People know or guess: so one who always answers the same tells nothing. But if some share a
-    wrong code book, matrices describe them, unless these put more rows into one class.
+    wrong code book, matrices describe them.
     """
-    guessing = Crowd.fit(answers, k, kind="guesses")
-    even = np.full((len(answers), k), 1 / k)
-    looks = posterior_given_answers(guessing, answers, even)
-    if not has_code_books(answers, looks):
-        return guessing
-    crowd = Crowd.fit(answers, k)
-    largest = posterior_given_answers(crowd, answers, even).mean(0).max()
-    return crowd if largest <= looks.mean(0).max() + COLLAPSED else guessing
+    if has_code_books(answers, k):
+        return unless_collapsed(Crowd.fit(answers, k), answers)
+    return Crowd.fit(answers, k, kind="guesses")
 
 
-def has_code_books(answers: Ints, probability: Floats) -> bool:
+def unless_collapsed(crowd: Crowd, answers: Ints) -> Crowd:
+    """Return the crowd, or one that guesses if more rows seem to be of one class without that."""
+    guessing = Crowd.fit(answers, crowd.k, kind="guesses")
+    even = np.full((len(answers), crowd.k), 1 / crowd.k)
+    most, usual = (
+        posterior_given_answers(each, answers, even).mean(0).max() for each in (crowd, guessing)
+    )
+    return crowd if most <= usual + COLLAPSED else guessing
+
+
+def has_code_books(answers: Ints, k: int) -> bool:
     """Whether some people with many answers mean other classes by them than the others do."""
-    k = probability.shape[1]
     own = (answers >= 0).sum(0) >= MANY_ANSWERS * k
     if k > MOST_CLASSES or not own.any():
         return False
+    crowd, even = Crowd.fit(answers, k, kind="guesses"), np.full((len(answers), k), 1 / k)
+    probability = posterior_given_answers(crowd, answers, even)
     counts = (_one_hot(answers[:, own], k).T @ probability).reshape(-1, k, k)
     renamed = sum(c[linear_sum_assignment(-c)].sum() for c in counts)
     return bool(renamed > RENAMED * np.einsum("acc->", counts))
@@ -227,7 +233,7 @@ def resolve(
     k = probability.shape[1]
     if says_the_same(probability):
         # It knows only the shares of classes, and answers tell them better.
-        alone = first_crowd(answers, k)
+        alone = unless_collapsed(Crowd.fit(answers, k, kind=kind), answers)
         shares = posterior_given_answers(alone, answers, np.full_like(probability, 1 / k)).mean(0)
         probability, mistakes = np.tile(shares, (len(probability), 1)), 0.0
     if mistakes is None:
