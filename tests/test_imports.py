@@ -138,9 +138,9 @@ LIMITS = {
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
     # tables); models that say the same about all rows (10); answers to scikit-learn's stratified
     # splitters and meta-estimators (58); names that are sets, new names for no class (32); answers
-    # without a class that have a confidence (5); people who guess, and the first estimate (35);
+    # without a class that have a confidence (5); people who guess, and the first estimate (60);
     # what scikit-learn would encode, types of names, arrays of Arrow (26)
-    "labels": 1618,
+    "labels": 1643,
     "measures": 715,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
@@ -159,7 +159,7 @@ LIMITS = {
     # annotators as features, dark pictures, changed files (57)
     "tables": 2910,
 }
-MOST_LINES, MOST_FILES = 28_410, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 28_440, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -78,7 +78,7 @@ def test_a_users_module_is_copied_for_each_member_and_never_changed() -> None:
         (Needy, r"without arguments; Needy\(inputs: int, .* takes others\. Pass a module"),
         (lambda shape, k: None, "must return a torch.nn.Module; <lambda> returned None"),
         (nn.MultiheadAttention(8, 2), r"missing 2 required positional arguments"),
-        (nn.Embedding(5, 3), "begins with an embedding, which takes integers"),
+        (nn.Embedding(5, 3), "embeds numbers of X as integers"),
     ],
 )
 def test_a_network_that_does_not_suit_is_refused_in_a_sentence(network: Any, fault: str) -> None:
