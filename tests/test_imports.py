@@ -120,8 +120,8 @@ LIMITS = {
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); bars in notebooks (30),
     # compiled copies of networks (65); lazy layers, and modules of torch.jit are refused (15);
-    # workers with much memory (4); embeddings behind other layers, fits in threads (35)
-    "engine": 4226,
+    # workers with much memory (4); embeddings behind other layers, fits in threads (40)
+    "engine": 4231,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -129,8 +129,8 @@ LIMITS = {
     # the memory (200), warm starts, checkpoints and callbacks (250); pictures in another unit, and
     # training rows that calibrate (30); an index in another order, classes for objects (23);
     # how a model changes pictures (14); networks of streams are tried, arrays that would be misread
-    # and lost buffers are refused, other rows in warm starts, functions in checkpoints (92)
-    "estimator": 3481,
+    # and lost buffers are refused, other rows in warm starts, functions in checkpoints (98)
+    "estimator": 3487,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1195,
     "html": 85,
@@ -159,7 +159,7 @@ LIMITS = {
     # annotators as features, dark pictures, changed files (57)
     "tables": 2910,
 }
-MOST_LINES, MOST_FILES = 28_440, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 28_443, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

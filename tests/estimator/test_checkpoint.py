@@ -297,6 +297,24 @@ def test_other_groups_of_parameters_are_refused(tmp_path: Path) -> None:
         fit(model, resume=tmp_path / "groups")
 
 
+def test_code_is_described_alike_in_every_process_and_at_every_line(tmp_path: Path) -> None:
+    program = """
+from robustpll.estimator.fitting import _in_words
+def network(shape, k):
+    return [part for part in shape if part in {"a", "b", "c", "d"}]
+print(_in_words(network))
+"""
+    words = set()
+    for seed, text in (("1", program), ("2", "\n\n" + program)):
+        (tmp_path / "words.py").write_text(text)
+        command, environment = [sys.executable, "words.py"], os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        words.add(done.stdout)
+    assert len(words) == 1
+
+
 def test_nothing_is_replaced_or_deleted(begun: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "foreign").mkdir()

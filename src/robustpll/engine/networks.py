@@ -124,10 +124,13 @@ def _embeds(net: Any, layers: list[nn.Module], rows: Rows) -> bool:
     if not embeddings or isinstance(layers[0], EMBEDDINGS):
         return bool(embeddings)
     ids: list[list[Tensor]] = []  # of each pass
-    hooks = [
-        layer.register_forward_pre_hook(lambda _, given: ids[-1].extend(given[:1]))
-        for layer in embeddings
-    ]
+
+    def recorded(layer: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Remember the ids, and let the layer find all of them: CUDA would stop the process."""
+        ids[-1].extend(given[:1])
+        return (*(part.clamp(0, layer.num_embeddings - 1) for part in given[:1]), *given[1:])
+
+    hooks = [layer.register_forward_pre_hook(recorded) for layer in embeddings]
     x = rows.x(torch.zeros((1, 2), dtype=torch.long))
     for moved in (x, x + 1):
         ids.append([])

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -118,13 +119,17 @@ def description_of(
 
 
 def _in_words(value: Any) -> str:
-    """Describe a field without addresses; a function has the hash of its code, too."""
+    """Describe a field alike in every process; a function has the hash of its code, too."""
+    if isinstance(value, frozenset):  # of words, whose order differs
+        return repr(sorted(map(_in_words, value)))
     words = re.sub(" at 0x[0-9a-f]+", "", repr(value))
-    code = getattr(getattr(value, "network", value), "__code__", None)
+    is_code = isinstance(value, CodeType)
+    code = value if is_code else getattr(getattr(value, "network", value), "__code__", None)
     if code is None:
         return words
     known = (code.co_code, code.co_names, *map(_in_words, code.co_consts))
-    return f"{words} {hashlib.sha256(repr(known).encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+    return digest if is_code else f"{words} {digest}"  # code names its file and line
 
 
 def refuse_unscaled_views(method: Method, scale: Any, axes: int) -> None:
