@@ -120,8 +120,9 @@ LIMITS = {
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); bars in notebooks (30),
     # compiled copies of networks (65); lazy layers, and modules of torch.jit are refused (15);
-    # workers with much memory (4); embeddings behind other layers, fits in threads (40)
-    "engine": 4231,
+    # workers with much memory (4); embeddings behind other layers, fits in threads (40); linear layers
+    # and Dirichlet samples in compiled code (55)
+    "engine": 4290,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -159,7 +160,7 @@ LIMITS = {
     # annotators as features, dark pictures, changed files (57)
     "tables": 2910,
 }
-MOST_LINES, MOST_FILES = 28_443, 129  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 28_510, 129  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

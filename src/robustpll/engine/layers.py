@@ -26,7 +26,34 @@ class Linear(nn.Module):
         self.bias = nn.Parameter((2 * draws.uniform(1, outputs) - 1) * bound)
 
     def forward(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_dynamo_compiling():
+            weight: Tensor = self.weight
+            if torch.is_autocast_enabled(x.device.type):  # which leaves such functions alone
+                x, weight = x.bfloat16(), weight.bfloat16()
+            product: Tensor = Product.apply(x, weight)  # type: ignore[no-untyped-call]
+            return product + self.bias
         return torch.baddbmm(self.bias, x, self.weight)
+
+
+class Product(torch.autograd.Function):
+    """x W for compiled code, with the rows of each feature as neighbours in memory.
+
+    The bias, ReLU and BatchNorm then are one kernel, and so are their gradients. Those of weights
+    are in the order of weights, as optimizers need them.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.bmm(weight.mT, x.mT).mT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return torch.bmm(weight, gradient.mT).mT, torch.bmm(x.mT, gradient)
 
 
 class BatchNorm(nn.Module):

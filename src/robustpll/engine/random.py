@@ -1,6 +1,7 @@
 """Random numbers per model: what one model draws does not depend on the others."""
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -8,6 +9,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.distributions.dirichlet import _Dirichlet_backward
+
+NOW = threading.local()  # .generator: of the Dirichlet samples that this thread draws
 
 
 def seed_of(*key: object) -> int:
@@ -59,11 +62,18 @@ class Draws:
 
     def dirichlet(self, concentration: Tensor) -> Tensor:
         """Sample for each row of concentrations (M, b, k); gradients flow through the sample."""
-        sample: Callable[..., Tensor] = _Dirichlet.apply
         if self.in_step is not None:
-            return sample(concentration, self.in_step)
-        models = zip(concentration.cpu(), self.generators, strict=True)
-        return torch.stack([sample(alpha, g) for alpha, g in models]).to(self.device)
+            sample: Tensor = sample_dirichlet(concentration)  # by the generator of `begin_step`
+            return sample
+        samples = []
+        for alpha, generator in zip(concentration.cpu(), self.generators, strict=True):
+            NOW.generator = generator
+            samples.append(sample_dirichlet(alpha))
+        return torch.stack(samples).to(self.device)
+
+    def begin_step(self) -> None:
+        """Tell compiled code, which cannot name a generator, that of this step."""
+        NOW.generator = self.in_step
 
     def order(self, n: int) -> Tensor:
         """A permutation of 0 .. n-1 for each model, (M, n), on the host."""
@@ -76,16 +86,28 @@ class Draws:
         return [int(torch.randint(2**62, (), generator=g)) for g in self.generators]
 
 
-class _Dirichlet(torch.autograd.Function):
-    """Samples with a given generator, which torch.distributions does not accept."""
+@torch.library.custom_op("robustpll::sample_dirichlet", mutates_args=())
+def sample_dirichlet(concentration: Tensor) -> Tensor:
+    """Sample with the generator of this thread; torch.distributions does not accept one."""
+    return torch._sample_dirichlet(concentration, generator=NOW.generator)
 
-    @staticmethod
-    def forward(ctx: Any, concentration: Tensor, generator: torch.Generator) -> Tensor:
-        sample = torch._sample_dirichlet(concentration, generator=generator)
-        ctx.save_for_backward(sample, concentration)
-        return sample
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        sample, concentration = ctx.saved_tensors
-        return _Dirichlet_backward(sample, concentration, gradient), None  # type: ignore[no-untyped-call]
+@torch.library.custom_op("robustpll::dirichlet_gradient", mutates_args=())
+def dirichlet_gradient(sample: Tensor, concentration: Tensor, gradient: Tensor) -> Tensor:
+    result: Tensor = _Dirichlet_backward(sample, concentration, gradient)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(output, *inputs)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> Tensor:
+    sample, concentration = ctx.saved_tensors
+    result: Tensor = dirichlet_gradient(sample, concentration, gradient)
+    return result
+
+
+sample_dirichlet.register_fake(torch.empty_like)
+dirichlet_gradient.register_fake(lambda sample, concentration, gradient: torch.empty_like(sample))
+sample_dirichlet.register_autograd(_backward, setup_context=_keep)

@@ -58,6 +58,7 @@ class Training:
     def step(self, indices: Tensor, stage: int) -> None:
         """Run one step of all models on the rows at (M, b), without waiting for the device."""
         b = indices.shape[1] if self.shard is None else self.shard.size
+        self.draws.begin_step()
         for layer in self.random_layers:
             layer.draw(b)
         drawn = self.method.draw(b, self.task.rows.shape, self.draws)
@@ -70,7 +71,7 @@ class Training:
         if self.shard is not None:
             loss = self.shard.batch_loss(loss)
         self.optimizer.zero_grad()
-        self.set_gradients(loss.sum())  # models do not mix
+        self.set_gradients(loss)
         if self.method.clip:
             clip_gradients(self.net, self.method.clip, self.task.models)
         optimizer_step(self)
@@ -78,15 +79,19 @@ class Training:
             batch = self.state.batch(self.task, indices, stage, self.draws)
             written = self.method.after_step(self.net, batch)
         self.state.write(indices, written)
-        self.total += loss.detach() * (b / self.n)
+        self.total.add_(loss.detach(), alpha=b / self.n)
 
     def set_gradients(self, loss: Tensor) -> None:
-        """Set the gradients; without `backward`, which copies those of compiled code."""
+        """Set the gradients of losses (M,), which do not mix models.
+
+        Without `backward` where code is compiled, whose gradients it would copy.
+        """
+        each = torch.ones_like(loss)
         if not self.compiled:
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward(each)  # type: ignore[no-untyped-call]
             return
         parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        gradients = torch.autograd.grad(loss, parameters, each, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
 

@@ -46,7 +46,6 @@ class Valen(DeepMethod):
     warm_up = 10
     restarts = True
     cost = 5.0
-    compilable = False  # torch.compile does not take a generator
     paper_fields: ClassVar = {"network": "wide", "start": "uniform", "graph": "columns"}
 
     start: Literal["warm", "uniform"] = "warm"
