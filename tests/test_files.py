@@ -162,3 +162,14 @@ def test_a_stop_between_the_record_and_the_file_locks_nobody_out(
     assert (tmp_path / "table.csv").read_bytes() == b"newer"
     sums = json.loads((tmp_path / RECORD).read_text())["sha256"]
     assert len(sums["table.csv"]) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+def test_a_replaced_file_keeps_its_permissions_and_a_link_its_file(tmp_path: Path) -> None:
+    path, link = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    write_whole(link, b"new")
+    assert link.is_symlink()
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)

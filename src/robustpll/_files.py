@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +24,11 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file; when the block ends, sync it and rename it to `path`."""
+    """Open a temporary file; when the block ends, sync it and rename it to `path`.
+
+    A former file's permissions stay, and a link goes on to its file.
+    """
+    path = path.resolve() if path.is_symlink() else path
     refuse_missing_folder(path)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "It is a folder: name a file in it", str(path))
@@ -33,6 +38,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)

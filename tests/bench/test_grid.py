@@ -1,8 +1,11 @@
 """What a grid asks for, and the keys it is stored by."""
 
+import importlib.util
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from torch import nn
@@ -11,6 +14,7 @@ from robustpll import InputError
 from robustpll.bench.grid import GRIDS, Condition, Grid, GridMethod, Run, runs_here
 from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import (
+    NOISES,
     Annotators,
     ClassDependent,
     Flip,
@@ -108,7 +112,7 @@ def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
     ("line", "fault"),
     [
         ("methods = ['prodne']", "prodne"),
-        ("methods = [3]", "int"),
+        ("methods = [3]", "must be a name"),
         (
             "methods = [{name = 'proden', epoch = 3}]",
             r"proden has no epoch; it has .*epochs",
@@ -372,3 +376,57 @@ def test_answers_of_annotators_are_part_of_a_runs_key_but_are_not_stored_apart(
     assert five.key != three.key
     assert five.noise_key == three.noise_key == ""
     assert replace(five, noise=Uniform()).noise_key
+
+
+def test_changed_code_of_ones_own_class_has_another_key(tmp_path: Path) -> None:
+    text = """
+from dataclasses import dataclass
+from robustpll.datasets.noise import CheckedNoise
+from robustpll.methods import Proden
+
+@dataclass(frozen=True)
+class Mine(Proden):
+    name, factor = "mine", {factor}
+
+@dataclass(frozen=True)
+class Added(CheckedNoise):
+    def candidates(self, rows, labels, k, seeds):
+        return {factor}
+"""
+
+    def run(factor: int) -> Run:
+        path = tmp_path / f"own{factor}.py"
+        path.write_text(text.format(factor=factor))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        with patch.dict(NOISES, {"added": module.Added}):
+            run = Run(module.Mine(), "digits", module.Added(), 0)
+            assert run.key
+            assert run.noise_key
+        return run
+
+    one, again, other = run(1), run(1), run(2)
+    assert (one.key, one.noise_key) == (again.key, again.noise_key)
+    assert one.key != other.key
+    assert one.noise_key != other.noise_key
+    ours = Run(Proden(), "digits", Uniform(), 0).description
+    assert "code" not in ours["method"]
+    assert "noise_code" not in ours
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('ood = ["digits"]', "pairs of a dataset"),
+        ("ood = [1]", "pairs of a dataset"),
+        ('epsilons = ["a"]', "epsilons must be a list of numbers"),
+        ('audit = {digits = ["a"]}', "audit of digits must be a list of numbers"),
+        ("methods = [3]", "must be a name"),
+    ],
+)
+def test_values_of_another_form_are_named(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, f'datasets = ["digits"]\nnoise = "uniform"\n{line}\n')

@@ -185,11 +185,21 @@ def test_rows_are_found_by_their_content_and_changed_ones_by_their_id(tmp_path: 
     assert decisions.unmatched == 2
     assert [*decisions.messages()] == [
         "rows to decide again, because they changed after the decision: 1",
-        "rows to decide again, because the table no longer has their class: 1",
+        "rows to decide again, because the table has no such class (emu): 1",
         "decisions not applied, because they match no row: 2",
     ]
     both = new(tmp_path / "d.csv", {"content": "before", "id": "id 6"}, {"content": "content 6"})
     assert (read(both).settled, read(both).again) == ({4: 0}, {})  # the changed row was decided
+
+
+def test_cells_that_name_no_class_are_named_and_blanks_around_a_name_do_not_count(
+    tmp_path: Path,
+) -> None:
+    assert read(new(tmp_path / "c.csv", {"decision": " ant "})).settled == {0: 0}
+    decisions = read(new(tmp_path / "d.csv", {"decision": "Katze"}))
+    assert "no such class (Katze): 1" in "".join(decisions.messages())
+    with pytest.raises(InputError, match=r"line 2: `decision` is empty"):
+        read(new(tmp_path / "e.csv", {"decision": " "}))
 
 
 def test_equal_rows_share_a_decision(tmp_path: Path) -> None:

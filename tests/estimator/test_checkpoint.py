@@ -275,7 +275,7 @@ def test_a_network_of_the_same_name_with_other_layers_is_refused(
     model = PLLClassifier(Proden(epochs=6, network=with_more_layers, members=2))
     with pytest.raises(InputError, match=r"is of another fit. These differ: network"):
         fit(model, resume=tmp_path / "state")
-    monkeypatch.setattr(fitting, "_in_words", lambda value: repr(value).split(" at ")[0])
+    monkeypatch.setattr(fitting, "in_words", lambda value: repr(value).split(" at ")[0])
     shutil.rmtree(tmp_path / "state")
     interrupted("a module with dropout", tmp_path / "state")
     with pytest.raises(InputError, match="not a checkpoint of this training of Proden"):
@@ -299,10 +299,10 @@ def test_other_groups_of_parameters_are_refused(tmp_path: Path) -> None:
 
 def test_code_is_described_alike_in_every_process_and_at_every_line(tmp_path: Path) -> None:
     program = """
-from robustpll.estimator.fitting import _in_words
+from robustpll.estimator.fitting import in_words
 def network(shape, k):
     return [part for part in shape if part in {"a", "b", "c", "d"}]
-print(_in_words(network))
+print(in_words(network))
 """
     words = set()
     for seed, text in (("1", program), ("2", "\n\n" + program)):

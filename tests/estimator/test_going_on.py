@@ -223,3 +223,26 @@ def test_methods_with_a_memory_are_not_incremental(task_of: Any) -> None:
         if getattr(method, "incremental", False) and kind is not ProdenEdl:
             memory = method.spread(1, like=task.prior).begin(task).memory
             assert memory.keys() <= {"class_shares"}, kind
+
+
+def test_decide_knows_the_rows_of_all_parts() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 600)
+    X = np.array([[0, 0], [2, 0], [0, 2]])[y] + rng.normal(size=(600, 2)) / 3
+    model = PLLClassifier(Proden(epochs=30), random_state=0)
+    for _ in range(3):
+        for part in np.array_split(np.argsort(y), 3):  # one class after another
+            model.partial_fit(X[part], y[part], classes=[0, 1, 2])
+    assert model.reference_ is not None
+    assert model.decide(X, coverage=1.0).coverage > 0.95
+    assert (model.decide(X + 1000, coverage=1.0).reason == "unlike the training data").all()
+
+
+def test_thresholds_of_a_former_model_are_not_used_silently() -> None:
+    X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat([0, 1, 2], 20)
+    model = PLLClassifier(Proden(epochs=3), random_state=0).partial_fit(X, y)
+    for change in (model.partial_fit, model.recalibrate):
+        model.calibrate_decisions(X, y)
+        with pytest.warns(UserWarning, match="Call calibrate_decisions again"):
+            change(X, y)
+        assert model.trial_ is None

@@ -11,9 +11,11 @@ import sys
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import make_dataclass
 from inspect import isfunction
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -39,6 +41,7 @@ from robustpll.engine.augment import Augmentation
 from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.methods import (
+    METHODS,
     Auto,
     Dirk,
     Ipal,
@@ -274,6 +277,15 @@ def test_a_network_of_ones_own_is_passed_again(saved: Saved, small: Path) -> Non
         load(small, network=linear)
     with pytest.raises(InputError, match="network=None"):
         load(saved["knn"][0], network=linear)
+
+
+def test_a_method_of_ones_own_must_be_registered(tmp_path: Path) -> None:
+    kind = make_dataclass("Mine", [], bases=(Proden,), namespace={"name": "mine"}, frozen=True)
+    with patch.dict(METHODS, {"mine": kind}):
+        PLLClassifier(kind(epochs=1)).fit(np.eye(3), [0, 1, 2]).save(tmp_path / "mine.pll")
+        load(tmp_path / "mine.pll")
+    with pytest.raises(ModelFileError, match=r"mine.pll: it was saved with the method 'mine'"):
+        load(tmp_path / "mine.pll")
 
 
 def test_a_model_of_version_0_1_0_is_read_without_a_checksum() -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from robustpll.labels.annotators import (
     Crowd,
+    copies,
     first_crowd,
+    overruled,
     posterior_given_answers,
     resolve,
     shared_doubt,
@@ -232,3 +234,18 @@ def test_a_model_of_many_classes_counts_though_each_of_its_probabilities_is_smal
     model = np.full((n, k), 0.85 / (k - 1))
     model[np.arange(n), truth] = 0.15
     assert (resolve(answers, model).probability.argmax(-1) == truth).mean() > 0.85
+
+
+def test_copies_are_found_and_independent_people_are_not() -> None:
+    answers, _, _ = simulated([0.9, 0.9, 0.6, 0.99])
+    assert copies(answers) == []
+    assert copies(answers[:, [0, 1, 2, 3, 1]]) == [(1, 4)]
+    assert copies(np.repeat(answers[:, :1], 2, axis=1)) == []  # nobody else says otherwise
+    assert copies(answers[:40, [0, 1, 2, 3, 1]]) == []  # too few rows
+    assert copies(np.full((100, 3), -1)) == []
+
+
+def test_overruled_rows_are_those_of_one_opinion() -> None:
+    answers = np.array([[0, 0, -1], [1, 1, 1], [0, 1, 1], [2, -1, -1], [-1, -1, -1]])
+    assert overruled(answers, np.array([0, 0, 0, 0, 0])) == 0.5
+    assert overruled(answers[2:], np.array([0, 0, 0])) == 0.0

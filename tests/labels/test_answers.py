@@ -302,3 +302,17 @@ def test_a_file_of_names_is_read_or_refused(tmp_path: Path) -> None:
             read(text)
     with pytest.raises(InputError, match="columns from and to"):
         read_names(tmp_path / "absent.csv")
+
+
+def test_rows_of_zeros_get_all_classes_if_asked() -> None:
+    matrix = np.array([[1, 0], [0, 1], [0, 0]])
+    for y in (matrix, pd.DataFrame(matrix, columns=["a", "b"])):
+        candidates = Candidates.of(y, unanswered="all classes")
+        np.testing.assert_array_equal(candidates.prior, [[1, 0], [0, 1], [0.5, 0.5]])
+        with pytest.raises(InputError, match="no candidate class"):
+            Candidates.of(y)
+
+
+def test_the_same_names_as_text_and_as_numbers_are_told_apart() -> None:
+    with pytest.raises(InputError, match="as text, but the classes are numbers"):
+        Candidates.of(["0", "1"], classes=[0, 1])

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import re
+import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
+from inspect import getsource, isfunction
 from itertools import chain, product
 from math import inf
 from pathlib import Path
@@ -19,10 +21,12 @@ from robustpll._files import plain_text
 from robustpll.datasets.catalog import entry_of, find, how_to_get, version_here
 from robustpll.datasets.noise import NOISES, Flip, Noise
 from robustpll.errors import InputError, is_count, some_of
+from robustpll.estimator.fitting import in_words
 from robustpll.methods import METHODS, ClassicalMethod, Method
 
 FORMAT = 1  # of the store; a change invalidates all stored runs
 REAL_WORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")  # of the paper
+NOT_OWN = {"robustpll", *sys.stdlib_module_names} - {"__main__"}  # packages whose code is known
 MOST_AUDITED = 2000  # test rows, the first: their share is accurate to about one percent
 GRIDS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("grids.toml").read_text(encoding="utf-8")
@@ -84,7 +88,9 @@ class Run:
         noise = noise_as_dict(self.noise)
         data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
         data |= {"content": self.content} if self.content else {}
+        data |= {"noise_code": code} if (code := own_code(self.noise)) else {}
         method = {"class": type(self.method).__name__, "fields": fields_of(self.method)}
+        method |= {"code": code} if (code := own_code(self.method)) else {}
         return {"method": method} | data
 
     @cached_property
@@ -101,6 +107,27 @@ def key_of(description: Mapping[str, Any]) -> str:
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), allow_nan=False)
     digits = hashlib.sha256(text.encode()).hexdigest()[:20]
     return f"{digits}-{description['content']}" if description.get("content") else digits
+
+
+def own_code(thing: Method | Noise | None) -> str:
+    """A hash of the classes of a method or noise that are not the library's; "" if there are none.
+
+    As part of a key, it keeps results of former code apart.
+    """
+    parts = [] if thing is None else [*type(thing).__mro__]
+    texts = [_text_of(part) for part in parts if part.__module__.split(".")[0] not in NOT_OWN]
+    nested = vars(thing).values() if parts else ()
+    texts += [own_code(value) for value in nested if isinstance(value, Noise)]
+    text = "".join(texts)
+    return text and hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _text_of(kind: type) -> str:
+    """The source of a class; if that is in no file, its functions."""
+    try:
+        return getsource(kind)
+    except (OSError, TypeError):
+        return repr({name: in_words(v) for name, v in vars(kind).items() if isfunction(v)})
 
 
 def fields_of(thing: Method | Noise) -> dict[str, Any]:
@@ -163,6 +190,8 @@ def _kind_and_fields(
     value: Any, kinds: Mapping[str, Any], what: str, further: Sequence[str] = ()
 ) -> tuple[Any, dict[str, Any]]:
     """The class that a name stands for, and its table without the name; a plain name will do."""
+    if not isinstance(value, str | Mapping):
+        raise InputError(f"A {what} must be a name, or a table with a name; got {value!r}.")
     table = {"name": value} if isinstance(value, str) else dict(value)
     name = table.pop("name", None)
     if name not in kinds:
@@ -195,15 +224,26 @@ def _plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     if "noise" in plain:
         plain["noise"] = noise_of(plain["noise"])
     if "epsilons" in plain:  # 0 is no attack
-        plain["epsilons"] = tuple(float(epsilon) for epsilon in plain["epsilons"] if epsilon)
+        epsilons = (epsilon for epsilon in plain["epsilons"] if epsilon)
+        plain["epsilons"] = _numbers(epsilons, "epsilons")
     if "ood" in plain:
-        plain["ood"] = tuple((name, other) for name, other in plain["ood"])
+        if odd := [p for p in plain["ood"] if not (isinstance(p, list | tuple) and len(p) == 2)]:
+            rule = "pairs of a dataset and another one, such as [['mnist', 'notmnist']]"
+            raise InputError(f"ood must be a list of {rule}; got {odd[0]!r}.")
+        plain["ood"] = tuple(map(tuple, plain["ood"]))
     if isinstance(plain.get("audit"), Mapping):
         plain["audit"] = tuple(
-            (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
+            (name, _numbers(_tuple(epsilons, f"audit of {name}"), f"audit of {name}"))
             for name, epsilons in plain["audit"].items()
         )
     return plain
+
+
+def _numbers(values: Iterable[Any], name: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, values))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a list of numbers: {error}.") from error
 
 
 @dataclass(frozen=True)

@@ -142,12 +142,15 @@ class Decisions:
         about = {
             CONFLICT: "several people decided differently",
             CHANGED: "they changed after the decision",
-            GONE: "the table no longer has their class",
+            GONE: "the table has no such class",
         }
         counts = Counter(self.why.values())
         for why, text in about.items():
             if counts[why]:
-                yield f"rows to decide again, because {text}: {counts[why]:,}"
+                rows = (self.again[row] for row, said in self.why.items() if said == GONE == why)
+                names = dict.fromkeys(one.name for said in rows for one in said)
+                which = f" ({some_of([*names])})" if names else ""
+                yield f"rows to decide again, because {text}{which}: {counts[why]:,}"
         if self.unmatched:
             yield f"decisions not applied, because they match no row: {self.unmatched:,}"
 
@@ -227,12 +230,14 @@ class _Places:
 
 def _decision(line: _Line, number: Mapping[str, int]) -> Decision:
     kind, when, where = line["kind"] or "label", line["when"], line["where"]
-    names = (unguarded(line["decision"]), line["decision"])
+    names = (unguarded(line["decision"]), line["decision"], line["decision"].strip())
     name = kind if kind in KINDS else next((name for name in names if name in number), names[0])
     label = KINDS.get(kind, number.get(name))
     moments, turn = parse_times(when), line["round"] or "1"
     if kind != "label" and kind not in KINDS:
         problem = f"`kind` is {some_of([repr(kind)])}, and should be label, cannot tell or exclude"
+    elif label is None and not name.strip():
+        problem = "`decision` is empty, and should name a class"
     elif len(moments) != 1:
         fault = f"`when` is {some_of([repr(when)])}, which is not a date or may be several"
         problem = f"{fault}, and should look like 2026-11-15T10:00:00.000Z"

@@ -29,6 +29,7 @@ from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion, named_as
 
 Floats = NDArray[np.float64]
+Parts = tuple[Floats, Tensor]  # keys (r,) and scaled rows (r, *shape) of a sample
 Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
 FINITE = Rule("finite", math.isfinite)
@@ -168,6 +169,18 @@ class Reference:
             x = representation(fitted, replace(rows, indices=indices), reference.shape[-1])
             distances.append(nearest_distance(x, reference).mean(0))
         return torch.cat(distances)
+
+
+def sampled(before: Parts | None, rows: Rows, seed: int) -> Parts:
+    """Add a part of the training rows to a random sample of 1,000: the smallest keys stay."""
+    keys = np.random.default_rng(seed_of(seed, "parts")).random(len(rows))
+    chosen = np.argsort(keys)[:MOST_ROWS]
+    x = rows.x(torch.from_numpy(chosen).to(rows.indices.device)[None])[0]
+    keys = keys[chosen]
+    if before is not None:
+        keys, x = np.concatenate([before[0], keys]), torch.cat([before[1].to(x), x])
+    smallest = np.argsort(keys)[:MOST_ROWS]
+    return keys[smallest], x[torch.from_numpy(smallest).to(x.device)]
 
 
 def nearest_distance(rows: Tensor, reference: Tensor, *, itself: bool = False) -> Tensor:

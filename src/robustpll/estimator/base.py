@@ -29,7 +29,13 @@ from robustpll.engine.networks import try_network
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
-from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
+from robustpll.estimator.abstention import (
+    CalibrationSample,
+    Decision,
+    Recalibration,
+    Reference,
+    sampled,
+)
 from robustpll.estimator.features import Features, finite, plain_array, refuse_odd_table
 from robustpll.estimator.fitting import (
     ClassWeight,
@@ -189,12 +195,15 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         task = task_of(rows, candidates, weight, seed, former)
         self.classes_: NDArray[Any] = candidates.classes
         self._learn(method, task, start, session)
-        # None for files of version 0.1.0, for ids without a hidden layer, and after `partial_fit`,
-        # which does not see all rows
-        self.reference_: Reference | None = None
-        if not is_partial:
-            has_ids = layout is not None
-            self.reference_ = Reference.of(self.fitted_, task.rows, seed, has_ids=has_ids)
+        trained, before = task.rows, self.__dict__.pop("_parts", None)
+        if is_partial:
+            self._parts = sampled(None if is_new else before, trained, seed)
+            trained = Rows.scaled(self._parts[1][None])
+        # None for files of version 0.1.0, and for ids without a hidden layer
+        reference = Reference.of(self.fitted_, trained, seed, has_ids=layout is not None)
+        if reference is not None and is_partial:
+            reference = replace(reference, trained=0)  # not known, as rows may come again
+        self.reference_: Reference | None = reference
 
     def _learn(
         self, method: Method, task: Task, start: Start | None, session: Session | None
@@ -227,8 +236,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Set what predictions need, and drop what belongs to a former model."""
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
+        self._forget_thresholds()
         self.recalibration_: Recalibration | None = None
-        self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
         self.__dict__.pop("optimizer_", None)  # of `partial_fit`
 
     def predict_opinion(self, X: Any, attack: Any = None, labels: Any = None) -> Opinion:
@@ -309,8 +318,18 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows, candidates = self._labelled_rows(X, y)
         opinion = self.fitted_.predict(rows)[0].numpy()
         self.recalibration_ = Recalibration.of_rows(opinion, candidates.matrix)
-        self.trial_ = None
+        self._forget_thresholds()
         return self
+
+    def _forget_thresholds(self) -> None:
+        """Drop what `calibrate_decisions` found for a former model, and say so."""
+        if getattr(self, "trial_", None) is not None:
+            message = (
+                "The thresholds of calibrate_decisions were for the model as it was: decide only "
+                "estimates errors now. Call calibrate_decisions again."
+            )
+            warnings.warn(message, UserWarning, stacklevel=2)
+        self.trial_: CalibrationSample | None = None
 
     def calibrate_decisions(
         self, X: Any, y: Any = None, *, confidence: float | None = None

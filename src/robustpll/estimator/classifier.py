@@ -115,8 +115,8 @@ class PLLClassifier(CandidateClassifier):
         It is the next of the method's epochs, or the last one again: schedule and stages of a
         method count them. Label weights start with the predictions of the present network.
         Networks are not averaged, and `watch` and `checkpoint` are not used. Afterwards
-        ``labels_`` and the like are those of these rows, and `decide` finds no row novel. Features
-        are scaled by the rows of the first call.
+        ``labels_`` and the like are those of these rows. `decide` compares new rows with a sample
+        of the rows of all calls. Features are scaled by the rows of the first call.
 
         Parameters
         ----------

@@ -23,6 +23,7 @@ from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, some_of
 from robustpll.estimator.features import is_byte_pictures, is_sparse
+from robustpll.labels.annotators import copies, overruled
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import Auto, DeepMethod, Method
@@ -31,6 +32,7 @@ from robustpll.methods.base import normalize
 from robustpll.opinion import Opinion, each_part
 
 ClassWeight = Mapping[Any, float] | str | None
+MOST_OVERRULED = 0.05  # of rows whose annotators all agree
 
 
 def checked_callbacks(callbacks: Any) -> tuple[Any, ...]:
@@ -112,22 +114,22 @@ def description_of(
     }
     fields = {name: getattr(method, name) for name in method.field_names()}
     about = {"version": robustpll.__version__, "method": type(method).__qualname__}
-    about |= {name: _in_words(value) for name, value in fields.items()}
+    about |= {name: in_words(value) for name, value in fields.items()}
     about |= {"watch": repr(share), "device": task.prior.device.type, "seed": str(task.seeds[0])}
     tensors = {part: {n: t for n, t in of.items() if t is not None} for part, of in parts.items()}
     return about | {part: checksum("", named) for part, named in tensors.items()}
 
 
-def _in_words(value: Any) -> str:
+def in_words(value: Any) -> str:
     """Describe a field alike in every process; a function has the hash of its code, too."""
     if isinstance(value, frozenset):  # of words, whose order differs
-        return repr(sorted(map(_in_words, value)))
+        return repr(sorted(map(in_words, value)))
     words = re.sub(" at 0x[0-9a-f]+", "", repr(value))
     is_code = isinstance(value, CodeType)
     code = value if is_code else getattr(getattr(value, "network", value), "__code__", None)
     if code is None:
         return words
-    known = (code.co_code, code.co_names, *map(_in_words, code.co_consts))
+    known = (code.co_code, code.co_names, *map(in_words, code.co_consts))
     digest = hashlib.sha256(repr(known).encode()).hexdigest()[:16]
     return digest if is_code else f"{words} {digest}"  # code names its file and line
 
@@ -232,6 +234,8 @@ def check_training(
         else:
             predicted = fitted.predict(sample.rows)
         numbers += [predicted.belief, predicted.uncertainty]
+    if task.answers is not None:
+        _warn_of_annotators(task.answers[0].cpu().numpy(), opinion.predicted().cpu().numpy())
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
         raise InputError(
             "Training diverged: the model has numbers that are not finite. Fit again with a lower "
@@ -254,6 +258,25 @@ def check_training(
             'another learning_rate, or use "proden".'
         )
         warnings.warn(message, UserWarning, stacklevel=5)  # where a user calls `fit`
+
+
+def _warn_of_annotators(answers: NDArray[np.int64], predicted: NDArray[np.int64]) -> None:
+    """Warn of what the model of annotators cannot tell from its opposite."""
+    if pairs := copies(answers):
+        several = some_of([f"{one} and {two}" for one, two in pairs])
+        message = (
+            f"Annotators in columns {several} of the answers, counted from 0, are nearly always of "
+            "one opinion, but often not of the others'. Each counts as independent: if one copies "
+            "another, pass only one of them."
+        )
+        warnings.warn(message, UserWarning, stacklevel=6)
+    if (share := overruled(answers, predicted)) > MOST_OVERRULED:
+        message = (
+            f"{share:.0%} of the rows whose annotators all agree get another class. Either these "
+            "rows misled people, or X says too little about the class: then people are right, and "
+            "probabilities are too high. Check some such rows before you use the labels."
+        )
+        warnings.warn(message, UserWarning, stacklevel=6)
 
 
 def with_layout(method: Method, X: Any, y: Any) -> tuple[Any, Layout | None]:

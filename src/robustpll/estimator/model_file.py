@@ -230,6 +230,8 @@ def load(
                 is_whole = True
                 _read_learned(classifier, method, about, tensors, where, network=network)
                 return classifier
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from error
     except Exception as error:
         reason = str(error)[:1000]  # it may quote a value of any length
         is_full = isinstance(error, MemoryError | torch.OutOfMemoryError)
@@ -252,6 +254,11 @@ def load(
 
 def _method(about: dict[str, Any], network: Any = None) -> Any:
     """The method of a description; `_read_learned` sets an estimator that only has a mark."""
+    if (name := str(about["name"])[:100]) not in METHODS:
+        raise ModelFileError(
+            f"it was saved with the method {name!r}, which this program does not know. If "
+            f"it is your own, import its class first, and register it: METHODS[{name!r}] = ..."
+        )
     fields: dict[str, Any] = dict(about["fields"])
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     if network is not None and fields.get("network") == CALLABLE:

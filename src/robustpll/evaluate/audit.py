@@ -1,7 +1,7 @@
 """Robustness audit: the accuracy of a fitted classifier under the worst of several attacks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,8 @@ def robustness_report(
     >>> report.clean, report.worst
     (1.0, (1.0, 0.0))
     """
+    if odd := settings.keys() - {field.name for field in fields(Audit)}:
+        raise InputError(f"There is no setting {some_of([*odd])} of an audit.")
     audit = Audit(tuple(np.atleast_1d(epsilons).tolist()), **settings)
     rows = rows_of(model, X)
     model._refuse_attack()

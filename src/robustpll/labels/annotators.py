@@ -35,6 +35,7 @@ DOUBT = 3.0  # factor on the measured slope: noise in both measures of doubt fla
 LEAST_SHARED, UNKNOWN_SHARED = 0.05, 0.5  # MORE_SHARED: of the upper end of an interval
 MORE_SHARED = 0.2
 SAME = 0.02  # distance of a model's probabilities from their mean, below which they tell nothing
+MOST_COMPARED = 1000  # annotators, of whom copies are looked for
 FEWEST_PAIRS = 30  # rows with two answers, below which nothing is known about shared doubt
 
 
@@ -261,6 +262,39 @@ def resolve(
     high = max(mean, missing_of(MORE_SHARED * probability + (1 - MORE_SHARED) * independent))
     low = min(missing_of(least), mean)
     return Resolved(crowd, mixed, shared, (max(low - error, 0.0), mean, min(high + error, 1.0)))
+
+
+def copies(answers: Ints) -> list[tuple[int, int]]:
+    """Return pairs of annotators of whom one seems to copy the other's answers (n, annotators).
+
+    They differ in at most 1 % of 50 shared rows or more, a tenth of how often both differ from
+    others. Two people who nearly always know the class among careless ones look the same.
+
+    >>> rng = np.random.default_rng(0)
+    >>> three = np.where(rng.random((100, 3)) < 0.7, 0, 1)
+    >>> copies(three[:, [0, 1, 1, 2]])
+    [(1, 2)]
+    """
+    if answers.shape[1] > MOST_COMPARED:
+        return []
+    own = csr_matrix(answers >= 0, dtype=float)
+    shared, equal = (own.T @ own).toarray(), np.zeros((answers.shape[1],) * 2)
+    for name in np.unique(answers[answers >= 0]):
+        named = csr_matrix(answers == name, dtype=float)
+        equal += (named.T @ named).toarray()
+    differ = 1 - equal / shared.clip(min=1)
+    others = shared * (1 - np.eye(len(shared)))
+    usual = (differ * others).sum(-1) / others.sum(-1).clip(min=1)
+    most = np.minimum(0.01, np.minimum(usual, usual[:, None]) / 10)
+    alike = (shared >= 50) & (differ <= most) & (usual > 0.05)
+    return [(int(one), int(two)) for one, two in np.argwhere(np.triu(alike, 1))]
+
+
+def overruled(answers: Ints, predicted: Ints) -> float:
+    """Return the share of rows that get another class, of those with two equal answers or more."""
+    first, several = answers.max(-1), (answers >= 0).sum(-1) >= 2
+    agree = several & ((answers == first[:, None]) | (answers < 0)).all(-1)
+    return float((predicted[agree] != first[agree]).mean()) if agree.any() else 0.0
 
 
 def says_the_same(probability: Floats) -> bool:

@@ -119,9 +119,12 @@ class Candidates(Displayed):
             raise InputError(f"unanswered={unanswered!r}: it must be 'error' or 'all classes'.")
         names = None if classes is None else parsing.checked_classes(classes)
         form, items = _form_of(y)
-        if form not in ("labels", "sets") or (unanswered == "error" and missing is None):
+        if form == "matrix" and unanswered == "all classes":
+            is_gap = ~parsing.as_binary(items).any(-1)
+        elif form not in ("labels", "sets") or (unanswered == "error" and missing is None):
             return cls._of(y, names)
-        is_gap = parsing.missing_labels(items, missing)
+        else:
+            is_gap = parsing.missing_labels(items, missing)
         if unanswered == "error":
             remedy = "Drop these rows, or pass unanswered='all classes'."
             parsing.refuse_rows(is_gap, "y has no label", remedy)

@@ -186,6 +186,9 @@ def aligned(table: NDArray[Any], names: NDArray[Any], classes: NDArray[Any]) -> 
     columns = moved_codes(np.arange(len(names)), names, classes)
     is_known = columns >= 0
     fault = f"y names unknown classes ({some_of(names[~is_known])})"
+    if {*map(str, names)} & {*map(str, classes)} and names.dtype.kind != classes.dtype.kind:
+        kinds = ["text" if each.dtype.kind in "OU" else "numbers" for each in (names, classes)]
+        fault = f"{fault}, as {kinds[0]}, but the classes are {kinds[1]},"
     remedy = "Correct the names, or name all classes: Candidates.of(y, classes=[...])."
     known = f"The classes are {some_of(classes, 10)}. {remedy}"
     refuse_rows(table[:, ~is_known].any(-1), fault, known)

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from robustpll.errors import InputError
+
 
 def fleiss_kappa(votes: NDArray[np.float64]) -> float:
     """Return Fleiss' kappa of the numbers of answers (n, k) for each class.
@@ -41,5 +43,7 @@ def krippendorff_alpha(votes: NDArray[np.float64]) -> float:
 def _pairable(votes: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Rows with two answers or more, and their numbers of answers."""
     votes = np.asarray(votes, dtype=np.float64)
+    if not (votes >= 0).all():
+        raise InputError("votes must be numbers of answers, 0 or more, for each class.")
     votes = votes[votes.sum(-1) >= 2]
     return votes, votes.sum(-1)

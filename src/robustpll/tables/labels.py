@@ -225,7 +225,7 @@ def long_answers(items: "pd.Series[Any]", options: Any) -> pd.DataFrame:
     answers = source.answers if ending in EXPORTS else _long(source, options)
     known = {*names}
     if unknown := [item for item in answers.index if item not in known]:
-        fault = f"`answers`: {len(unknown):,} items are not in the table ({some_of(unknown)})"
+        fault = f"`answers`: {counted(len(unknown), 'item')} not in the table ({some_of(unknown)})"
         raise InputError(f"{fault}. Delete them, or check the column {items.name!r}.")
     return pd.DataFrame(answers.reindex(names).set_axis(items.index))
 

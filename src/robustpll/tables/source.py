@@ -37,6 +37,7 @@ LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
 TOO_LARGE = f"is infinite or beyond {LARGEST:.1e}: correct it, or write the column in a larger unit"
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 CHUNK_CELLS = 2**17  # of a CSV file, to parse at once
+UTF16 = (b"\xff\xfe", b"\xfe\xff")  # the first bytes of such a file
 SPREADSHEETS = (b"PK\3\4", b"\xd0\xcf\x11\xe0")  # .xlsx and .xls begin so
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
 LONGEST_LINE = 2**27  # characters; a longer line would fill the memory
@@ -378,7 +379,9 @@ class CsvFile(Source):
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
                 yield self._bounded(iter(partial(text.readline, LONGEST_LINE), ""))
         except (LookupError, UnicodeError) as error:
-            remedy = "Save it as CSV UTF-8, or pass its encoding, such as encoding='cp1252'"
+            with path.open("rb") as raw:
+                likely = "utf-16" if raw.read(2) in UTF16 else "cp1252"
+            remedy = f"Save it as CSV UTF-8, or pass its encoding, such as encoding='{likely}'"
             name = encoding.removesuffix("-sig")
             raise InputError(f"{path} is not text in {name} ({error}). {remedy}.") from error
         except (EOFError, OSError, zlib.error) as error:
