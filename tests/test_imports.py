@@ -133,7 +133,7 @@ LIMITS = {
     # training rows that calibrate (30); an index in another order, classes for objects (23);
     # how a model changes pictures (14); networks of streams are tried, arrays that would be misread
     # and lost buffers are refused, other rows in warm starts, functions in checkpoints (98);
-    # a sample of the rows of `partial_fit`, thresholds of former models, warnings of annotators (61)
+    # sampled rows of `partial_fit`, thresholds of former models, warnings of annotators (61)
     "estimator": 3550,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1195,
@@ -145,7 +145,7 @@ LIMITS = {
     # without a class that have a confidence (5); people who guess, and the first estimate (60);
     # what scikit-learn would encode, types of names, arrays of Arrow (26); copies, and labels that
     # nobody gave (40)
-    "labels": 1685,
+    "labels": 1690,
     "measures": 718,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),

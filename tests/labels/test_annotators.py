@@ -237,11 +237,11 @@ def test_a_model_of_many_classes_counts_though_each_of_its_probabilities_is_smal
 
 
 def test_copies_are_found_and_independent_people_are_not() -> None:
-    answers, _, _ = simulated([0.9, 0.9, 0.6, 0.99])
-    assert copies(answers) == []
-    assert copies(answers[:, [0, 1, 2, 3, 1]]) == [(1, 4)]
-    assert copies(np.repeat(answers[:, :1], 2, axis=1)) == []  # nobody else says otherwise
-    assert copies(answers[:40, [0, 1, 2, 3, 1]]) == []  # too few rows
+    answers, _, _ = simulated([0.9, 0.8, 0.6, 1.0, 1.0])
+    assert copies(answers) == []  # two experts are none
+    assert copies(answers[:, [0, 1, 2, 1]]) == [(1, 3)]
+    assert copies(answers[:, [0, 1, 1]]) == []  # one other person cannot tell
+    assert copies(answers[:40, [0, 1, 2, 1]]) == []  # too few rows
     assert copies(np.full((100, 3), -1)) == []
 
 

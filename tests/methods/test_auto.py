@@ -169,6 +169,7 @@ def test_a_row_may_be_labelled_as_a_class_that_nobody_named() -> None:
     assert (model.labels_ == y).mean() > 0.95
 
 
+@pytest.mark.filterwarnings("ignore:.*of the rows whose annotators all agree")
 def test_mistakes_that_annotators_share_are_not_believed() -> None:
     """In a quarter of the rows all annotators give the same wrong answer."""
     X, y = blobs(800, 0)

@@ -371,7 +371,7 @@ def test_a_long_table_beside_the_features(write: Write) -> None:
 @pytest.mark.parametrize(
     ("features", "long", "options", "message"),
     [
-        (FEATURES, LONG.assign(id=[1, 2, 4, 5]), {}, r"2 items are not in the table \(4, 5\)"),
+        (FEATURES, LONG.assign(id=[1, 2, 4, 5]), {}, r"2 items not in the table \(4, 5\)"),
         (FEATURES, LONG.assign(id=[1, 2, 3, None]), {}, "row 3: column 'id': '' is empty"),
         (FEATURES, LONG[:3], {}, "names no class"),
         (FEATURES.assign(id=1), LONG, {}, "that of another row, in 3 rows"),

@@ -165,6 +165,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         is_new, device = start is None or start.net is None, chosen_device(self.device)
         is_partial = start is not None and start.epoch is not None
+        if not is_new and self.trial_ is not None:
+            message = (
+                "The thresholds of calibrate_decisions are for the model as it was: decide only "
+                "estimates errors now. Call calibrate_decisions again."
+            )
+            warnings.warn(message, UserWarning, stacklevel=3)  # where a user calls `fit`
         warn_of_other_order(X, y)
         method, layout = with_layout(method, X, y)
         elsewhere = self.cluster is not None
@@ -236,8 +242,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Set what predictions need, and drop what belongs to a former model."""
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
-        self._forget_thresholds()
         self.recalibration_: Recalibration | None = None
+        self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
         self.__dict__.pop("optimizer_", None)  # of `partial_fit`
 
     def predict_opinion(self, X: Any, attack: Any = None, labels: Any = None) -> Opinion:
@@ -318,18 +324,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows, candidates = self._labelled_rows(X, y)
         opinion = self.fitted_.predict(rows)[0].numpy()
         self.recalibration_ = Recalibration.of_rows(opinion, candidates.matrix)
-        self._forget_thresholds()
+        self.trial_ = None
         return self
-
-    def _forget_thresholds(self) -> None:
-        """Drop what `calibrate_decisions` found for a former model, and say so."""
-        if getattr(self, "trial_", None) is not None:
-            message = (
-                "The thresholds of calibrate_decisions were for the model as it was: decide only "
-                "estimates errors now. Call calibrate_decisions again."
-            )
-            warnings.warn(message, UserWarning, stacklevel=2)
-        self.trial_: CalibrationSample | None = None
 
     def calibrate_decisions(
         self, X: Any, y: Any = None, *, confidence: float | None = None
