@@ -238,6 +238,12 @@ def test_decide_knows_the_rows_of_all_parts() -> None:
     assert (model.decide(X + 1000, coverage=1.0).reason == "unlike the training data").all()
 
 
+def test_a_dict_is_no_table() -> None:
+    model = PLLClassifier("pl_knn").fit(np.eye(3), [0, 1, 2])
+    with pytest.raises(InputError, match="X is a dict"):
+        model.predict({"a": [1.0], "b": [0.0], "c": [0.0]})
+
+
 def test_thresholds_of_a_former_model_are_not_used_silently() -> None:
     X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat([0, 1, 2], 20)
     model = PLLClassifier(Proden(epochs=3), random_state=0).partial_fit(X, y)

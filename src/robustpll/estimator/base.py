@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -484,6 +484,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             problem = f"{type(X).__name__} is read in pieces, but this needs all rows"
             raise InputError(f"{problem}. Pass X.read()[0].")
         X = rows_of(X)
+        if layout is None and isinstance(X, Mapping):
+            raise InputError("X is a dict, but this model takes a table: pass pd.DataFrame(X).")
         X = as_pandas(X) if layout is None else layout.packed(X)
         if is_frame(X):
             refuse_odd_table(X, least)
