@@ -36,7 +36,7 @@ from robustpll.estimator.abstention import (
     Reference,
     sampled,
 )
-from robustpll.estimator.features import Features, finite, plain_array, refuse_odd_table
+from robustpll.estimator.features import Features, finite, is_sparse, plain_array, refuse_odd_table
 from robustpll.estimator.fitting import (
     ClassWeight,
     check_training,
@@ -484,7 +484,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             problem = f"{type(X).__name__} is read in pieces, but this needs all rows"
             raise InputError(f"{problem}. Pass X.read()[0].")
         X = rows_of(X)
-        if layout is None and isinstance(X, Mapping):
+        if layout is None and isinstance(X, Mapping) and not is_sparse(X):  # "dok" is a dict
             raise InputError("X is a dict, but this model takes a table: pass pd.DataFrame(X).")
         X = as_pandas(X) if layout is None else layout.packed(X)
         if is_frame(X):
